@@ -1,7 +1,7 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
 import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
-import type { RequestRecord } from '../gateway/request-record.ts'
+import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import { REJECTION_KINDS, type RepeatOutcome } from '../token/rejection.ts'
 import type { TokenResult } from '../token/token-cache.ts'
 import { MINT_REASONS, type SettledMint } from '../token/token-source.ts'
@@ -117,7 +117,8 @@ export class Metrics {
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
     // A tunnel stays open for as long as its ends want. Its duration is no overhead.
-    if (status !== SWITCHING_PROTOCOLS) this.requests.overheads.record(durationMs - waitedForOriginMs(record))
+    if (status !== SWITCHING_PROTOCOLS)
+      this.requests.overheads.record(durationMs - waitedForServiceMs(record, record.endedAt))
     if (token !== 'none') this.requests.lookups.add(token)
     if (repeat !== undefined) this.requests.replays.add(repeat)
     if (rejection !== undefined) this.tokens.rejections.add(rejection)
@@ -196,9 +197,4 @@ const gauge = unlabelled('gauge')
 function statusClassOf(status: number): StatusClass {
   if (status === 0) return '5xx'
   return STATUS_CLASSES[Math.floor(status / 100) - 2] ?? '2xx'
-}
-
-/** If the service never answered, the wait lasted until the end. */
-function waitedForOriginMs({ dispatchedAt, respondedAt, endedAt }: RequestRecord): number {
-  return dispatchedAt === undefined ? 0 : (respondedAt ?? endedAt) - dispatchedAt
 }

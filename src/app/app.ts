@@ -56,6 +56,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     tokens: side.tokens,
     observer: events,
     tracing: traces,
+    tellsTime: listen.serverTiming,
     repeatMemory: new RepeatMemory(config.replay.maxBody),
   }
   const rules = new LiveRules(config, events)

@@ -88,6 +88,9 @@ const listen = group('The listener for apps.', {
   keepAliveTimeout: duration('65s').describe(
     'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
   ),
+  serverTiming: flag(false).describe(
+    'Adds `Server-Timing: oap;dur=…` to each response: the milliseconds in the proxy until its head, waits for a token included, without the wait for the service.',
+  ),
   tls: group('TLS between apps and proxy; off unless `certFile` is set.', {
     certFile: certificatesFile()
       .describe('PEM file with the certificate of the listener and its chain. With it, the listener speaks TLS only.')

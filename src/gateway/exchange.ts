@@ -33,6 +33,7 @@ import {
   STATUS_WITHOUT_ANSWER,
   type Tracing,
   traceIdOf,
+  waitedForServiceMs,
 } from './request-record.ts'
 import { joinTunnel } from './tunnel.ts'
 
@@ -42,6 +43,8 @@ export interface Gateway {
   readonly tokens: TokenCache
   readonly observer: GatewayObserver
   readonly tracing?: Tracing | undefined
+  /** Each response tells the time that it took here (`Server-Timing`). */
+  readonly tellsTime: boolean
   readonly credentials: AppCredentials
   readonly origin: Origin
   readonly baseUrl: URL
@@ -138,6 +141,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     const isUncertified = refusal.reason === 'no credential' && certificateProblem !== undefined
     const reason = refusal.reason ?? refusal.limit
     record.reason = isUncertified ? certificateProblem : reason
+    this.#tellTime()
     record.status = respondWithProblem(response, record, refusal)
     this.#end()
   }
@@ -172,6 +176,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (request.isWebSocket) this.#response.keepsAlive = false
     // The client asks this proxy, not the service behind it (RFC 9110 §7.6.2).
     if (request.isForProxy) {
+      this.#tellTime()
       record.status = respondToOptions(this.#response, requestId)
       this.#end()
       return
@@ -289,6 +294,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#attempt = undefined // the tunnel outlives the exchange
     this.#writableRecord.status = head.status
     const client = this.#client.startTunnel()
+    this.#tellTime()
     this.#response.switchProtocols(head)
     joinTunnel(client.socket, client.firstBytes, service, firstBytes)
     this.#end()
@@ -399,7 +405,15 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (this.#admitted.isWebSocket) this.#client.finish()
     // Links for the App, such as the one that links an Org, may be meant for a browser.
     if (this.#admitted.orgId !== undefined) head.relocate(this.#gateway.baseUrl)
+    this.#tellTime()
     this.#response.begin(head, this.#head.minorVersion === 0)
+  }
+
+  #tellTime(): void {
+    if (!this.#gateway.tellsTime) return
+    const now = performance.now()
+    const tookMs = now - this.#startedAt - waitedForServiceMs(this.#writableRecord, now)
+    this.#response.timing = `Server-Timing: oap;dur=${tookMs.toFixed(3)}\r\n`
   }
 
   // ---- what the client's connection tells
@@ -476,7 +490,10 @@ export class Exchange implements RequestInProgress, AttemptSink {
     record.detail = causeOf(failure)
     record.reason = failure.limit ?? failure.reason
     if (this.#response.hasStarted) this.#response.cut()
-    else record.status = respondWithProblem(this.#response, record, failure)
+    else {
+      this.#tellTime()
+      record.status = respondWithProblem(this.#response, record, failure)
+    }
     this.#end()
   }
 

@@ -67,6 +67,11 @@ export class RequestRecord {
   }
 }
 
+/** From the dispatch to the response head. If the service has not answered, until then. Monotonic milliseconds. */
+export function waitedForServiceMs({ dispatchedAt, respondedAt }: RequestRecord, until: number): number {
+  return dispatchedAt === undefined ? 0 : (respondedAt ?? until) - dispatchedAt
+}
+
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void
   /** A fault of this program, and nobody else's. */

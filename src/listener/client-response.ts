@@ -36,6 +36,8 @@ export class ClientResponse {
   isWritten = false
   /** True once the system has taken all of it. */
   isFlushed = false
+  /** A field line for its head. */
+  timing = ''
   /** Octets of content so far. */
   contentBytes = 0
   /** Text in latin1 that is still to be written. */
@@ -59,8 +61,8 @@ export class ClientResponse {
   /** The fields that say whether the connection is kept, and for how long. Asked when a head is written, which decides it. */
   get connectionLines(): string {
     if (!this.#connection.mayGoOn) this.keepsAlive = false
-    if (!this.keepsAlive) return 'Connection: close\r\n'
-    return `Connection: keep-alive\r\nKeep-Alive: timeout=${this.#connection.keepAliveSeconds}\r\n`
+    if (!this.keepsAlive) return `${this.timing}Connection: close\r\n`
+    return `${this.timing}Connection: keep-alive\r\nKeep-Alive: timeout=${this.#connection.keepAliveSeconds}\r\n`
   }
 
   /** Takes the head of the service. It is written together with the content that came with it. */
@@ -79,7 +81,7 @@ export class ClientResponse {
     const { status, reason, fields } = head
     let text = `HTTP/1.1 ${status} ${reason}\r\n`
     for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
-    this.#socket.write(`${text}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
+    this.#socket.write(`${text}${this.timing}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
   }
 
   write(bytes: Buffer, start: number, end: number): ContentUse {

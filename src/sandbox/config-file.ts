@@ -34,6 +34,7 @@ export interface ConfigFile {
     readonly headersTimeout?: string
     readonly idleTimeout?: string
     readonly keepAliveTimeout?: string
+    readonly serverTiming?: boolean
     readonly tls?: {
       readonly certFile?: string
       readonly keyFile?: string
