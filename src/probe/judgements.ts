@@ -3,7 +3,7 @@
 import type { StatedLife } from '../token/token-reply.ts'
 import { CONNECTIONS, type Got, type Mint } from './asker.ts'
 import { between, type Facts, type Finding, type Judgement, notSeen, only, seen, span, unasked } from './findings.ts'
-import { judgeLives } from './lives.ts'
+import { endIn, judgeLives } from './lives.ts'
 import type { Answers, Trial } from './questions.ts'
 import { type Asked, isSuccess, type Sample } from './samples.ts'
 
@@ -212,11 +212,11 @@ function judgeRejections({ noToken, madeUp, succession, nextSuccession, lives }:
   ]
   const unknownStatus = 'answer' in madeUp ? madeUp.answer.status : undefined
   const facts: Facts = unknownStatus === undefined ? {} : { unknownStatus }
-  const ends = 'answer' in lives ? lives.answer.lives.flatMap(({ end }) => end ?? []) : []
   const isReplaced = 'answer' in succession && 'answer' in nextSuccession && !nextSuccession.answer.isLaterAccepted
-  const ended = ends[0] ?? (isReplaced ? succession.answer.later : undefined)
+  const end = 'answer' in lives ? endIn(lives.answer) : undefined
+  const ended = end ?? (isReplaced ? succession.answer.later : undefined)
   if (ended?.status === undefined) {
-    const reason = 'none of the tokens ended: --wait gives them time'
+    const reason = 'none of the tokens is known to have ended: --wait gives them time'
     return {
       findings: [...findings, unasked('ended token', 'What a token is answered that has ended.', reason)],
       facts,

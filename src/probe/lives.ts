@@ -29,11 +29,15 @@ export interface Life {
   readonly end: Got | undefined
 }
 
+/** Of a token that was used once. */
+export interface Unused extends Sample {
+  readonly got: Got
+}
+
 export interface Lives {
   /** The first one is of a token in use; the others were left alone for nine tenths of it. */
   readonly lives: readonly Life[]
-  /** Of tokens that were used once, at that age. */
-  readonly unused: readonly Sample[]
+  readonly unused: readonly Unused[]
   readonly whyNotUnused: string | undefined
   /** Rejections that the next GET with the same token contradicted. */
   readonly contradicted: number
@@ -90,11 +94,12 @@ class Watch {
   }
 }
 
-async function watchUnused(watch: Watch, org: OrgId, waitMs: number): Promise<Sample[]> {
+async function watchUnused(watch: Watch, org: OrgId, waitMs: number): Promise<Unused[]> {
   const samples = UNUSED_SHARES.map(async (share) => {
     const token = tokenOf(await watch.asker.mint(org))
     await sleep(waitMs * share)
-    return (await watch.look(token)).sample
+    const { got, sample } = await watch.look(token)
+    return { ...sample, got }
   })
   const settled = await Promise.allSettled(samples)
   for (const each of settled) if (each.status === 'rejected' && !(each.reason instanceof Unaskable)) throw each.reason
@@ -178,6 +183,13 @@ export function judgeLives(lives: Asked<Lives>, isSameToken: Asked<boolean>): Ju
     ...(whyNotUnused === undefined ? [] : [`no tokens were left unused beside it: ${whyNotUnused}`]),
   ].join('; ')
   return { findings: [{ about: 'life', outcome, says, evidence }, ...flaky], facts: life === undefined ? {} : { life } }
+}
+
+/** What a token was answered that had ended. An unused one may have been rejected as too young, unless a younger one was accepted. */
+export function endIn({ lives, unused }: Lives): Got | undefined {
+  const used = lives.find(({ end }) => end !== undefined)
+  const isOld = ({ leastAgeMs }: Sample) => unused.some((each) => each.isAccepted && each.leastAgeMs < leastAgeMs)
+  return used?.end ?? unused.find((each) => !each.isAccepted && isOld(each))?.got
 }
 
 function lifeText({ acceptedMs, rejectedMs, longestPauseMs }: Life, index: number): string {

@@ -3,9 +3,8 @@
 import { describe, expect, test } from 'vitest'
 import type { Got, Mint, ProbeToken } from '../../src/probe/asker.ts'
 import { judge } from '../../src/probe/judgements.ts'
-import type { Life } from '../../src/probe/lives.ts'
+import type { Life, Unused } from '../../src/probe/lives.ts'
 import type { Answers, Succession } from '../../src/probe/questions.ts'
-import type { Sample } from '../../src/probe/samples.ts'
 import { Secret } from '../../src/secret.ts'
 
 const ANSWER = {
@@ -33,8 +32,9 @@ const GOT: Got = { ...ANSWER, connection: 0, keepsAlive: true, keepAliveSeconds:
 const REJECTED: Got = { ...GOT, status: 401 }
 const NO = { reason: 'no' }
 
-function sample(isAccepted: boolean, ageMs: number, connection = 0): Sample {
-  return { isAccepted, leastAgeMs: ageMs, mostAgeMs: ageMs + 1, connection, status: isAccepted ? 200 : 401 }
+function sample(isAccepted: boolean, ageMs: number, connection = 0): Unused {
+  const got = isAccepted ? GOT : REJECTED
+  return { isAccepted, leastAgeMs: ageMs, mostAgeMs: ageMs + 1, connection, status: got.status, got }
 }
 
 function answersWith(changes: Partial<Answers>): Answers {
@@ -144,13 +144,13 @@ describe('how long tokens live', () => {
   const life = (acceptedMs: number, rejectedMs?: number): Life => ({
     ...{ acceptedMs, rejectedMs, longestPauseMs: 10, end: rejectedMs === undefined ? undefined : REJECTED },
   })
-  const judgedLives = (lives: Life[], unused: Sample[] = []) => {
+  const judgedLives = (lives: Life[], unused: Unused[] = []) => {
     const answer = { lives, unused, whyNotUnused: undefined, contradicted: 0, asked: 9 }
     const { said, facts } = judged('life', { lives: { answer } })
     return [said, facts.life?.kind]
   }
 
-  test.each<[string, Life[], Sample[], string, string | undefined]>([
+  test.each<[string, Life[], Unused[], string, string | undefined]>([
     [
       'three that agree',
       [life(950, 1_050), life(990, 1_010), life(985, 1_005)],
@@ -192,6 +192,18 @@ describe('how long tokens live', () => {
     const answer = { lives: [life(100, 120)], unused: [], whyNotUnused: 'same', contradicted: 0, asked: 9 }
     const { said, facts } = judged('life', { lives: { answer }, isSameToken: { answer: true } })
     expect([said, facts.life]).toEqual([expect.stringMatching(/^could not be asked/), undefined])
+  })
+
+  test('what an ended token is answered is known from unused ones, too', () => {
+    const ended = (unused: Unused[]) => {
+      const answer = { lives: [life(60_000)], unused, whyNotUnused: undefined, contradicted: 0, asked: 9 }
+      const { said, evidence } = judged('ended token', { lives: { answer } })
+      return [said, evidence]
+    }
+    const seen = ['seen: A token that has ended gets 401.', '401']
+    expect(ended([sample(true, 11_000), sample(false, 23_000)])).toEqual(seen)
+    const unasked = 'could not be asked: What a token is answered that has ended.'
+    expect(ended([sample(false, 500), sample(true, 700)])).toEqual([unasked, expect.stringMatching(/^none/)])
   })
 
   test('good tokens that are rejected now and then are told', () => {
