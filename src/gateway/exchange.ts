@@ -310,8 +310,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   responseEnd(): void {
-    this.#response.isComplete = true
-    if (completed.push(this) === 1) setImmediate(completeAll)
+    this.#response.end()
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
@@ -466,13 +465,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   // ---- the ends
 
-  /** All of the service's response is here. */
-  complete(): void {
-    if (this.isOver || this.#response.isLost) return // the client has left, and `abandoned` follows
-    // Until a slow client has taken everything, it can still leave, and the proxy can still break off.
-    this.#response.end()
-  }
-
   /** Anything but a known failure is a fault of this program. */
   #caught(error: unknown): void {
     if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
@@ -529,18 +521,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
     const { caller, requestId } = this.#admitted
     return { kind: this.#kind, requester: caller ?? this.#client, requestId, hasLeft: () => this.isOver }
   }
-}
-
-/**
- * Exchanges whose response is complete. Their last bytes are written together, when the event loop has handled all that it
- * found: a client that sleeps between two writes has to be woken for each, which costs as much as the write.
- */
-let completed: Exchange[] = []
-
-function completeAll(): void {
-  const exchanges = completed
-  completed = []
-  for (const exchange of exchanges) exchange.complete()
 }
 
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')

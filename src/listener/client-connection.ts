@@ -27,6 +27,7 @@ export interface ConnectionOwner {
   readonly handler: RequestHandler
   /** Each response closes its connection. */
   readonly isEnding: boolean
+  responseComplete(response: ClientResponse): void
 }
 
 export interface WaitLimits {
@@ -271,6 +272,10 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   // ---- the end of a request, and of the connection
+
+  responseComplete(response: ClientResponse): void {
+    this.#owner.responseComplete(response)
+  }
 
   /** The system has taken all of the response. */
   responseFlushed(): void {

@@ -13,6 +13,8 @@ interface ResponseCarrier {
   readonly mayGoOn: boolean
   /** For how long the connection waits for it. */
   readonly keepAliveSeconds: number
+  /** Calls `writeLast` of the response when the event loop has handled all that it found. */
+  responseComplete(response: ClientResponse): void
   responseFlushed(): void
   reset(): void
 }
@@ -51,11 +53,6 @@ export class ClientResponse {
   constructor(connection: ResponseCarrier) {
     this.#connection = connection
     this.#socket = connection.socket
-  }
-
-  /** The client has gone, so what is written goes nowhere. */
-  get isLost(): boolean {
-    return this.#socket.destroyed
   }
 
   /** The fields that say whether the connection is kept, and for how long. Asked when a head is written, which decides it. */
@@ -119,8 +116,15 @@ export class ClientResponse {
     this.#socket.write(text, 'latin1')
   }
 
-  /** Writes the last of it. */
+  /** All of it is here. */
   end(): void {
+    this.isComplete = true
+    this.#connection.responseComplete(this)
+  }
+
+  /** Until a slow client has taken everything, it can still leave, and the proxy can still break off. */
+  writeLast(): void {
+    if (this.isWritten || this.#socket.destroyed) return
     this.isWritten = true
     if (this.#isChunked) this.#text += '0\r\n\r\n'
     // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.

@@ -5,6 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOrigin, type ConnectionOwner, type WaitLimits } from './client-connection.ts'
+import type { ClientResponse } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import type { RequestHandler } from './request-handler.ts'
 import { ListenerTls, type TlsMaterial } from './tls.ts'
@@ -20,7 +21,7 @@ export interface ListenerOptions extends WaitLimits {
   readonly socketMode: number
   /** Listening sockets to use instead of binding `address`. */
   readonly inheritedSockets?: readonly number[] | undefined
-  readonly allowsRemote: boolean
+  readonly allowRemote: boolean
   /** Undefined: plain HTTP. The sockets of callers are never under TLS. */
   readonly tls?: TlsMaterial | undefined
   readonly maxConnections: number
@@ -42,6 +43,7 @@ export class Listener implements ConnectionOwner {
   readonly limit: ConnectionLimit
   /** Each response closes its connection. */
   isEnding = false
+  #complete: ClientResponse[] = []
 
   constructor(options: ListenerOptions, handler: RequestHandler) {
     this.options = options
@@ -133,11 +135,25 @@ export class Listener implements ConnectionOwner {
     socket.once('close', () => this.#connections.delete(socket))
   }
 
+  /**
+   * The last bytes of all responses that become complete in one turn of the event loop are written together: a client that sleeps
+   * between two writes has to be woken for each, which costs as much as the write.
+   */
+  responseComplete(response: ClientResponse): void {
+    if (this.#complete.push(response) === 1) setImmediate(this.#writeLast)
+  }
+
+  readonly #writeLast = () => {
+    const responses = this.#complete
+    this.#complete = []
+    for (const response of responses) response.writeLast()
+  }
+
   /** Makes room for one more connection if it can. */
   #hasRoom(isLocal: boolean): boolean {
     if (this.#connections.size + (this.tls?.handshakes ?? 0) < this.limit.most) return true
     if (this.limit.refuse()) this.options.observer.connectionsRefused(this.limit)
-    return (this.options.allowsRemote || isLocal) && this.#makeRoom()
+    return (this.options.allowRemote || isLocal) && this.#makeRoom()
   }
 
   /**

@@ -21,7 +21,12 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
     refuse: () => expect.fail('broken input'),
     drain: () => undefined,
   }
-  const owner = { options: { keepAliveTimeoutMs: 10_000 }, handler, isEnding: false }
+  const owner = {
+    options: { keepAliveTimeoutMs: 10_000 },
+    handler,
+    isEnding: false,
+    responseComplete: () => expect.fail('no response'),
+  }
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     new ClientConnection(socket, owner, { isLocal: true })
   })
