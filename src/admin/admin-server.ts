@@ -21,8 +21,8 @@ export interface AdminOptions {
   /** Other machines can reach the address. */
   readonly isRemote: boolean
   /** Other machines may use everything, not only health and metrics. */
-  readonly allowsRemote: boolean
-  readonly refusesForwarded: boolean
+  readonly allowRemote: boolean
+  readonly refuseForwarded: boolean
   /** Read for each request: a reload may change them. */
   readonly rules: () => {
     /** `here`: callers run on this machine, who may see and purge nothing of each other. */
@@ -183,16 +183,16 @@ export class AdminListener {
   }
 
   #refusalOf(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
-    const { rules, refusesForwarded, isRemote, address, allowsRemote } = this.#options
+    const { rules, refuseForwarded, isRemote, address, allowRemote } = this.#options
     const { hosts, callers } = rules()
     const isForProbes = route?.isForProbes === true
     // Probes use the pod's address as Host, which no configuration can know.
-    const refusal = checkAccess(message, isRemote && isForProbes ? 'any' : hosts, refusesForwarded)
+    const refusal = checkAccess(message, isRemote && isForProbes ? 'any' : hosts, refuseForwarded)
     if (refusal !== undefined || isForProbes || address.kind === 'unix') return refusal
     // The rest shows orgs and purges tokens.
     if (this.#sockets.get(message.socket) === true) return callers === 'here' ? 'callers_refused' : undefined
     if (callers !== 'none') return 'callers_refused'
-    return allowsRemote ? undefined : 'remote_refused'
+    return allowRemote ? undefined : 'remote_refused'
   }
 }
 
@@ -216,7 +216,7 @@ function problem(code: AdminProblemCode): Answer {
 function checkAccess(
   { httpVersionMajor, rawHeaders }: IncomingMessage,
   allowedHosts: HostList | 'any',
-  refusesForwarded: boolean,
+  refuseForwarded: boolean,
 ): ErrorCode | undefined {
   if (httpVersionMajor !== 1) return 'http_version_refused'
   const { host = '', origin, fetchSite = 'none', forwarded } = gatherFields(rawHeaders)
@@ -225,5 +225,5 @@ function checkAccess(
   // `none` is a typed address or a bookmark, `same-origin` our own page. Other pages may neither link nor call here.
   const isOwn = origin === undefined || origin === `http://${host.toLowerCase()}`
   if (!isOwn || (fetchSite !== 'none' && fetchSite !== 'same-origin')) return 'browser_refused'
-  return refusesForwarded && forwarded !== undefined ? 'forwarded_refused' : undefined
+  return refuseForwarded && forwarded !== undefined ? 'forwarded_refused' : undefined
 }

@@ -44,10 +44,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const fleet = await openFleet(config, live, events)
   const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet)
-  const origin = await openOrigin(config, settings.connections, live, {
-    responseTimeoutMs: settings.responseTimeout,
-    idleTimeoutMs: settings.idleTimeout,
-  })
+  const origin = await openOrigin(config, settings.connections, live, settings)
   const gateway: Gateway = {
     waiting: 0,
     credentials: side.credentials,
@@ -57,15 +54,14 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     observer: events,
     tracing: traces,
     tellsTime: listen.serverTiming,
-    repeatMemory: new RepeatMemory(config.replay.maxBody),
+    repeatMemory: new RepeatMemory(config.replay.maxBodyBytes),
   }
   const rules = new LiveRules(config, events)
   const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))
   knowCallers(config)
   const reception = new Reception(
     {
-      allowsRemote: listen.allowRemote,
-      maxInFlight: listen.maxInFlight,
+      ...listen,
       rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
       newRequestId: requestIds(),
     },
@@ -73,17 +69,11 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   )
   const listener = new Listener(
     {
-      address: listen.address,
-      socketMode: listen.socketMode,
+      ...listen,
       inheritedSockets: sockets?.proxy,
-      allowsRemote: listen.allowRemote,
       tls: tlsOf(config),
-      maxConnections: listen.maxConnections,
       maxOutgoing: settings.connections + tokens.mintConcurrency,
       tunnels: () => origin.tunnels,
-      headersTimeoutMs: listen.headersTimeout,
-      idleTimeoutMs: listen.idleTimeout,
-      keepAliveTimeoutMs: listen.keepAliveTimeout,
       observer: events,
     },
     reception,
@@ -162,11 +152,10 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   }
   const { address, allowRemote } = config.admin
   const adminOptions = {
+    ...listen,
+    allowRemote,
     isRemote: isRemote(address),
-    socketMode: listen.socketMode,
     inheritedSockets: sockets?.admin,
-    allowsRemote: allowRemote,
-    refusesForwarded: listen.refuseForwarded,
     rules: () => ({
       callers: placeOfCallers(live.config),
       hosts: adminHosts(live.config),
@@ -175,7 +164,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     report: (error: unknown) =>
       log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
   }
-  const admin = address === 'off' ? undefined : new AdminListener({ address, ...adminOptions }, sources)
+  const admin = address === 'off' ? undefined : new AdminListener({ ...adminOptions, address }, sources)
 
   /** Breaks off everything at once. Resolves with the number of connections that were at work. */
   const close = async (): Promise<number> => {
@@ -218,7 +207,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
        */
       drain: async () => {
         phase.isDraining = true
-        await Promise.race([listener.drain(), sleep(config.shutdown.timeout, undefined, { ref: false })])
+        await Promise.race([listener.drain(), sleep(config.shutdown.timeoutMs, undefined, { ref: false })])
         const broken = await close()
         await traces?.close()
         return broken

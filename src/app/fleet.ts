@@ -20,15 +20,12 @@ export async function openFleet(
     baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
     appSecret,
     store: {
+      ...settings,
       address: settings.store,
-      isCluster: settings.cluster,
-      username: settings.username,
       password: () => live.config.fleet.passwordFile?.content,
       secureContext: contextTrusting(settings.caFile?.content),
-      prefix: settings.prefix,
-      timeoutMs: settings.timeout,
       observer,
     },
-    mintTimeoutMs: tokens.mintTimeout,
+    mintTimeoutMs: tokens.mintTimeoutMs,
   })
 }

@@ -27,12 +27,12 @@ export async function openOrigin(
   limits?: TimeLimits,
 ): Promise<Origin> {
   return new Origin({
+    ...limits,
     baseUrl,
     connections,
-    connectTimeoutMs: origin.connectTimeout,
-    ...limits,
-    maxConnectionAgeMs: origin.maxConnectionAge,
-    tunnel: await tunnelFor(baseUrl, proxies, origin.connectTimeout),
+    connectTimeoutMs: origin.connectTimeoutMs,
+    maxConnectionAgeMs: origin.maxConnectionAgeMs,
+    tunnel: await tunnelFor(baseUrl, proxies, origin.connectTimeoutMs),
     get secureContext() {
       return live.secureContext
     },
@@ -49,7 +49,7 @@ export function openTokenEndpoint(
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
 ): TokenSource {
-  const timeoutMs = tokens.mintTimeout * LONGEST_CALL
+  const timeoutMs = tokens.mintTimeoutMs * LONGEST_CALL
   const { endpoint, field } = tokens
   const callOnce: TokenEndpointOptions['call'] = (request, onCall) => call(origin, request, timeoutMs, onCall)
   const userAgent = `org-access-proxy/${readVersion()}`

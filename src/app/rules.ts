@@ -60,15 +60,15 @@ export class LiveRules {
     const verify: KeySets['verify'] = (token, credential) => this.#keySets.verify(token, credential)
     return {
       hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
-      refusesForwarded: listen.refuseForwarded,
+      refuseForwarded: listen.refuseForwarded,
       isCallerKey: listen.callerKeyFile && callerKeyCheck(listen.callerKeyFile.content),
       callers: callers.length === 0 ? undefined : new Callers(callers, verify, former),
       orgPattern: orgs.pattern,
       allowedOrgs: new Set(orgs.allow),
       allowedRoutes: routes.allow,
-      sendsCookies: origin.sendCookies,
+      sendCookies: origin.sendCookies,
       isTokenEndpoint: this.#isTokenEndpoint,
-      allowsTokenEndpoint: routes.allowTokenEndpoint,
+      allowTokenEndpoint: routes.allowTokenEndpoint,
       appRoutes: config.appRoutes,
       targetPrefix: targetPrefix(baseUrl),
       instance: this.#instance,

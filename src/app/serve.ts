@@ -106,8 +106,8 @@ function listenForSignals() {
 async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { logger }: Log): Promise<number> {
   const signal = await signals.firstStop
   const exitAfter = (ms: number) => setTimeout(() => process.exit(1), ms).unref()
-  exitAfter(shutdown.delay + shutdown.timeout + LAST_DEADLINE_MS)
-  logger.info({ signal, delayMs: shutdown.delay, timeoutMs: shutdown.timeout }, 'drain')
+  exitAfter(shutdown.delayMs + shutdown.timeoutMs + LAST_DEADLINE_MS)
+  logger.info({ signal, ...shutdown }, 'drain')
   app.setNotReady()
   const atOnce = signals.secondStop.then(async (second) => {
     logger.warn({ signal: second }, 'second signal: stopping at once')
@@ -115,7 +115,7 @@ async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { 
     await app.close()
     return 1
   })
-  const drained = sleep(shutdown.delay).then(async () => {
+  const drained = sleep(shutdown.delayMs).then(async () => {
     const connections = await app.drain()
     if (connections === 0) logger.info('stopped')
     else logger.warn({ connections }, 'stopped: the drain deadline cut connections with requests in flight')

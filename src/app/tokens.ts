@@ -50,31 +50,19 @@ export class TokenSide {
       if (!this.#stopped.signal.aborted) events.mintSettled(mint)
     }
     const endpoint = openTokenEndpoint(config, origin, this.credentials, { mintSettled }, () => this.reloadSecret())
-    this.guard = new MintGuard(
-      {
-        mintTimeoutMs: settings.mintTimeout,
-        mintConcurrency: settings.mintConcurrency,
-        mintRate: settings.mintRate,
+    this.guard = new MintGuard(settings, endpoint, {
+      mintsPaused: (code, pauseMs) => {
+        if (this.#stopped.signal.aborted) return
+        events.mintsPaused(code, pauseMs)
+        if (code === REJECTED) this.#probeAfter(pauseMs)
       },
-      endpoint,
-      {
-        mintsPaused: (code, pauseMs) => {
-          if (this.#stopped.signal.aborted) return
-          events.mintsPaused(code, pauseMs)
-          if (code === REJECTED) this.#probeAfter(pauseMs)
-        },
-        mintsResumed: () => events.mintsResumed(),
-      },
-    )
+      mintsResumed: () => events.mintsResumed(),
+    })
     this.tokens = new TokenCache(
       {
-        maxOrgs: settings.maxOrgs,
-        settleTimeMs: settings.settleTime,
-        lifetimeMs: settings.lifetime === 'auto' ? undefined : settings.lifetime,
+        ...settings,
+        lifetimeMs: settings.lifetimeMs === 'auto' ? undefined : settings.lifetimeMs,
         rejectedStatuses: config.learnsStatuses ? undefined : settings.rejectedStatuses,
-        rejectedCooldownMs: settings.rejectedCooldown,
-        refusalTtlMs: settings.refusalTtl,
-        mintTimeoutMs: settings.mintTimeout,
         observer: events,
       },
       fleet?.inFrontOf(this.guard) ?? this.guard,

@@ -3,7 +3,8 @@
 import { once } from 'node:events'
 import { type IncomingMessage, request } from 'node:http'
 import { text } from 'node:stream/consumers'
-import { formatAddress, type ListenAddress } from '../config/address.ts'
+import { formatAddress } from '../config/address.ts'
+import type { ListenAddress } from '../listener/bind.ts'
 
 const DEADLINE_MS = 2_000
 

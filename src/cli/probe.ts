@@ -76,7 +76,7 @@ async function ask(config: Config, path: string, task: Task): Promise<Report> {
   const apiKey = new AppKey(appId, appSecret)
   const service = { baseUrl, endpoint, field, path, apiKey, appSecret, userAgent: `org-access-proxy/${program}` }
   const live = { secureContext: serviceContext(config.origin) }
-  const timeoutMs = config.origin.connectTimeout + tokens.mintTimeout * 2
+  const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
   const asker = new Asker(service, () => openWire(config, live, timeoutMs))
   try {
     const answers = await askAll(asker, task)
@@ -94,17 +94,17 @@ async function ask(config: Config, path: string, task: Task): Promise<Report> {
 }
 
 function defaults() {
-  const { settleTime, mintTimeout } = declaration.shape.tokens.shape
+  const { settleTimeMs, mintTimeoutMs } = declaration.shape.tokens.shape
   return {
     endpoint: String(settingsByKey.get('tokens.endpoint')?.defaultValue),
     field: String(settingsByKey.get('tokens.field')?.defaultValue),
-    settleTimeMs: settleTime.parse(undefined),
-    mintTimeoutMs: mintTimeout.parse(undefined),
+    settleTimeMs: settleTimeMs.parse(undefined),
+    mintTimeoutMs: mintTimeoutMs.parse(undefined),
   }
 }
 
 function parseWait(text: string): number {
-  const { data, error } = declaration.shape.tokens.shape.mintTimeout.safeParse(text)
+  const { data, error } = declaration.shape.tokens.shape.mintTimeoutMs.safeParse(text)
   if (error !== undefined) throw new Error(`--wait ${error.issues[0]?.message}`)
   return data
 }

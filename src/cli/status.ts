@@ -12,7 +12,7 @@ import {
   stateText,
 } from '../admin/page/words.ts'
 import type { StatusDocument } from '../admin/status.ts'
-import type { ListenAddress } from '../config/address.ts'
+import type { ListenAddress } from '../listener/bind.ts'
 import { askAdmin } from './admin-client.ts'
 
 const MAX_ORGS = 20

@@ -4,12 +4,8 @@
  */
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
+import type { ListenAddress } from '../listener/bind.ts'
 import { Unsuitable } from './types.ts'
-
-/** A host is a name or an IP address; IPv6 without brackets. `localhost` means 127.0.0.1 and ::1. Port 0 takes a free one. */
-export type ListenAddress =
-  | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
-  | { readonly kind: 'unix'; readonly path: string }
 
 const NAME = /^(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}$/
 /** `sun_path` holds 108 bytes on Linux and 104 elsewhere; the last one is NUL. Node cuts a longer path in silence. */

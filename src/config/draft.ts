@@ -5,7 +5,7 @@ import { z } from 'zod'
 import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
 import { describeProblem, MAX_PROBLEMS, type Problem } from './problem.ts'
-import { innermost, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
+import { innermost, outsideName, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
 import { type Environment, isMapping, readEnvironment, type SettingsFile } from './sources.ts'
 
 /** A setting as it was written. */
@@ -102,12 +102,13 @@ export class Draft {
     if (!isMapping(given)) this.refuse(at, 'is not a mapping: write names and values below it, indented')
     const values = isMapping(given) ? given : {}
     const prefix = at === '' ? '' : `${at}.`
-    const known = Object.keys(shape).map((name) => prefix + name)
-    for (const name of Object.keys(values)) if (!Object.hasOwn(shape, name)) this.#refuseUnknown(prefix, name, known)
+    const known = Object.keys(shape).map(outsideName)
+    for (const name of Object.keys(values)) if (!known.includes(name)) this.#refuseUnknown(prefix, name, known)
     const result: [string, unknown][] = []
     for (const [name, schema] of Object.entries(shape)) {
-      const value = await this.read(schema, values[name], prefix + name)
-      const isGiven = values[name] !== undefined || this.#variables.has(prefix + name)
+      const outside = outsideName(name)
+      const value = await this.read(schema, values[outside], prefix + outside)
+      const isGiven = values[outside] !== undefined || this.#variables.has(prefix + outside)
       if (value !== undefined || isGiven) result.push([name, value])
     }
     return Object.fromEntries(result)
@@ -118,7 +119,14 @@ export class Draft {
     if (this.problems.length > MAX_PROBLEMS) return
     // One word on one line, even if the name contains blanks or line breaks.
     const key = prefix + (/^[\w.$-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64)))
-    this.refuse(key, unknownName(key, known, 'remove it'))
+    this.refuse(
+      key,
+      unknownName(
+        key,
+        known.map((other) => prefix + other),
+        'remove it',
+      ),
+    )
   }
 
   async #readValue(schema: z.ZodType, given: unknown, at: string): Promise<unknown> {

@@ -4,13 +4,13 @@
  */
 
 import { z } from 'zod'
+import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
-import type { ListenAddress } from './address.ts'
 import { Draft, type Given } from './draft.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from './problem.ts'
 import { reportContradictions, reportOpenings, reportRisks, type SoundSettings } from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
-import { isReloadable, type SettingKey } from './settings.ts'
+import { isReloadable, outsideName, type SettingKey } from './settings.ts'
 import {
   CONFIG_VARIABLE,
   type Environment,
@@ -78,7 +78,7 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
 function mixture({ shape }: z.ZodObject, running: object, latest: object, prefix: string): object {
   const [before, after] = [new Map(Object.entries(running)), new Map(Object.entries(latest))]
   const entries = Object.entries(shape).flatMap(([name, schema]) => {
-    const key = prefix + name
+    const key = prefix + outsideName(name)
     if (schema instanceof z.ZodObject) {
       return [[name, mixture(schema, before.get(name), after.get(name), `${key}.`)] as const]
     }

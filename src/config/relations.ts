@@ -2,8 +2,9 @@
 
 import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
+import type { ListenAddress } from '../listener/bind.ts'
 import { parseOrgId } from '../org-id.ts'
-import { isLoopback, isReadableOnTheWay, type ListenAddress } from './address.ts'
+import { isLoopback, isReadableOnTheWay } from './address.ts'
 import type { Config, declaration } from './schema.ts'
 
 /** The settings as far as they are right by themselves: a wrong value is undefined, and one that was not given has no entry. */

@@ -1,4 +1,7 @@
-/** All settings, declared once: the checks, types, JSON Schema, reference file and tables are derived from here. */
+/**
+ * All settings, declared once: the checks, types, JSON Schema, reference file and tables are derived from here. A duration has
+ * `Ms` behind its name and a size `Bytes`, and so they are called in the whole program. Outside, the name has no unit.
+ */
 
 import { z } from 'zod'
 import type { OrgId } from '../org-id.ts'
@@ -81,11 +84,11 @@ const listen = group('The listener for apps.', {
   ),
   maxConnections: count(4096, 1, 1_000_000).describe('Most client connections at once.'),
   maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
-  headersTimeout: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
-  idleTimeout: duration('60s').describe(
+  headersTimeoutMs: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
+  idleTimeoutMs: duration('60s').describe(
     'Longest pause of a client while it sends content or reads its response. A client may pause while the service sends. A slow transfer of any size goes through as long as it moves.',
   ),
-  keepAliveTimeout: duration('65s').describe(
+  keepAliveTimeoutMs: duration('65s').describe(
     'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
   ),
   serverTiming: flag(false).describe(
@@ -106,14 +109,14 @@ const origin = group('The connections to the service.', {
   connections: count(256, 1, 65_535).describe(
     'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
   ),
-  maxConnectionAge: duration('10m').describe(
+  maxConnectionAgeMs: duration('10m').describe(
     'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
   ),
-  connectTimeout: duration('5s').describe('Longest time for TCP and TLS together.'),
-  responseTimeout: duration('60s').describe(
+  connectTimeoutMs: duration('5s').describe('Longest time for TCP and TLS together.'),
+  responseTimeoutMs: duration('60s').describe(
     'Longest time from the sent request to the final response head; then 504 `http_response_timeout`.',
   ),
-  idleTimeout: duration('5m').describe('Longest pause of the service while it sends content.'),
+  idleTimeoutMs: duration('5m').describe('Longest pause of the service while it sends content.'),
   caFile: certificatesFile()
     .describe('PEM file with CA certificates to trust, in addition to those that Node trusts.')
     .meta(RELOADABLE),
@@ -164,10 +167,10 @@ const tokens = group(
     field: parsedOr('orgAccessToken', parseField).describe(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds since 1970) state its end.',
     ),
-    lifetime: durationOrAuto('100ms').describe(
+    lifetimeMs: durationOrAuto('100ms').describe(
       'Age at which every token is replaced. `auto`: as the token states, or as learned from two deaths at the same age.',
     ),
-    settleTime: duration('5s', '0s').describe(
+    settleTimeMs: duration('5s', '0s').describe(
       'A token that is younger may not be known everywhere yet: a rejection is then answered by a repeat, not by a mint.',
     ),
     rejectedStatuses: items(wholeNumber(300, 599))
@@ -175,11 +178,11 @@ const tokens = group(
       .describe(
         'Statuses by which the service says that a token is no longer valid. Once it is set, no other status is learned.',
       ),
-    rejectedCooldown: duration('10s').describe(
+    rejectedCooldownMs: duration('10s').describe(
       'Per org: least time between two mints that a row of five rejections forces.',
     ),
-    refusalTtl: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
-    mintTimeout: duration('5s').describe(
+    refusalTtlMs: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
+    mintTimeoutMs: duration('5s').describe(
       'How long a request waits for a mint, retries included. A call may take twice as long if no other org waits for its place: its token serves the next request.',
     ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
@@ -237,7 +240,7 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
     .describe('File with the password for the store, re-read when it changes.')
     .meta(RELOADABLE),
   caFile: certificatesFile().describe('PEM file with further CA certificates to trust for the store.'),
-  timeout: duration('100ms', '1ms', '5s').describe('Longest wait for the store; then the proxy goes on without it.'),
+  timeoutMs: duration('100ms', '1ms', '5s').describe('Longest wait for the store; then the proxy goes on without it.'),
   prefix: text()
     // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.
     .regex(/^[\w.:-]{1,64}$/, 'is not 1 to 64 letters, digits or any of _ . : -')
@@ -246,7 +249,7 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
 })
 
 const replay = group('The repeat of a request whose token was rejected.', {
-  maxBody: size('64KiB', '0B', '64MiB').describe(
+  maxBodyBytes: size('64KiB', '0B', '64MiB').describe(
     'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
   ),
 })
@@ -279,8 +282,10 @@ const traces = group('Spans for OpenTelemetry; off unless `endpoint` is set.', {
 })
 
 const shutdown = group('What happens after SIGTERM or SIGINT.', {
-  delay: duration('0s', '0s').describe('How long it reports not ready before the listener closes, for load balancers.'),
-  timeout: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
+  delayMs: duration('0s', '0s').describe(
+    'How long it reports not ready before the listener closes, for load balancers.',
+  ),
+  timeoutMs: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
 })
 
 export const declaration = z.strictObject({
@@ -320,7 +325,7 @@ export const declaration = z.strictObject({
   shutdown,
 })
 
-/** The settings as the sources give them. Durations are in milliseconds, sizes in bytes; files have been read. */
+/** The settings as the sources give them; files have been read. */
 export type Settings = z.output<typeof declaration>
 
 /** A configuration that was accepted. */

@@ -5,8 +5,17 @@ import { z } from 'zod'
 import { declaration } from './schema.ts'
 
 type Leaf<Shape> = {
-  [Name in keyof Shape & string]: Shape[Name] extends z.ZodObject<infer Inner> ? `${Name}.${Leaf<Inner>}` : Name
+  [Name in keyof Shape & string]: Shape[Name] extends z.ZodObject<infer Inner>
+    ? `${Name}.${Leaf<Inner>}`
+    : Outside<Name>
 }[keyof Shape & string]
+
+type Outside<Name extends string> = Name extends `${infer Bare}${'Ms' | 'Bytes'}` ? Bare : Name
+
+/** The name of a setting without its unit, as users write it. */
+export function outsideName(name: string): string {
+  return name.replace(/(?:Ms|Bytes)$/, '')
+}
 
 /** `appId`, `listen.address`, … */
 export type SettingKey = Leaf<typeof declaration.shape>
@@ -33,7 +42,7 @@ export const settingsByKey: ReadonlyMap<string, Setting> = new Map(settings.map(
 
 function settingsIn({ shape }: z.ZodObject, group: string | undefined): Setting[] {
   return Object.entries(shape).flatMap(([name, schema]) => {
-    const path = group === undefined ? name : `${group}.${name}`
+    const path = group === undefined ? outsideName(name) : `${group}.${outsideName(name)}`
     if (schema instanceof z.ZodObject) return settingsIn(schema, path)
     const key = path as SettingKey // read from the object that the type is derived from
     const { description = '', ...meta } = (schema as z.ZodType).meta() ?? {}

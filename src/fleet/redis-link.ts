@@ -18,8 +18,8 @@ type StoreAddress = { readonly database: number } & (
 
 export interface LinkOptions {
   readonly address: StoreAddress
-  readonly isCluster: boolean
-  readonly username: string | undefined
+  readonly cluster: boolean
+  readonly username?: string | undefined
   /** Asked for each connection. */
   readonly password: () => Secret | undefined
   /** Replaces the CA certificates of the runtime. */
@@ -30,7 +30,7 @@ export type Link = ReturnType<typeof openLink>
 
 /** Calls `onLost` when the connection has ended by itself. Not for a cluster: there a node may go and come. */
 export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost: (cause: unknown) => void) {
-  const { address, isCluster, username, secureContext } = options
+  const { address, username, secureContext } = options
   const password = options.password()?.reveal()
   const common = {
     RESP: 2,
@@ -50,7 +50,7 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
     ...(isTls && ({ tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const)),
   } as const
   const place = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port)
-  if (!isCluster) {
+  if (!options.cluster) {
     const client = createClient({ ...common, socket: { ...place, ...socket }, database: address.database })
     // Without a listener, an error ends the process. Each waiter of a command gets the error.
     client.on('error', () => undefined)

@@ -120,7 +120,7 @@ export class RedisStore {
     // A server that was demoted stays up and answers reads: only another connection can lead to its successor.
     const isReadOnly = error instanceof Error && error.message.startsWith('READONLY')
     if (this.#failures >= MAX_FAILURES || isReadOnly) this.#lose(error)
-    else if (this.#options.isCluster && now - this.#renewedAt >= RENEWAL_MS) {
+    else if (this.#options.cluster && now - this.#renewedAt >= RENEWAL_MS) {
       this.#renewedAt = now
       this.#connect()
     }

@@ -21,19 +21,19 @@ import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../org-id
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
 export interface AdmissionRules {
   readonly hosts: HostList
-  readonly refusesForwarded: boolean
+  readonly refuseForwarded: boolean
   /** Compares in constant time. Undefined if no caller key is configured. */
   readonly isCallerKey: ((value: string) => boolean) | undefined
   readonly callers: Callers | undefined
   readonly orgPattern: RegExp
-  readonly sendsCookies: boolean
+  readonly sendCookies: boolean
   /** Empty: all. */
   readonly allowedOrgs: ReadonlySet<string>
   /** Empty: all. */
   readonly allowedRoutes: readonly RoutePattern[]
   /** True if an origin may read the path as the token endpoint. */
   readonly isTokenEndpoint: (path: string) => boolean
-  readonly allowsTokenEndpoint: boolean
+  readonly allowTokenEndpoint: boolean
   readonly appRoutes: readonly RoutePattern[]
   /** Put in front of every target: `''` or `/api`. */
   readonly targetPrefix: string
@@ -115,7 +115,7 @@ export function admit(
   peer: Peer = { callerSocket: undefined },
   verified?: Caller | CallerRefusal,
 ): Admission {
-  const found = gatherFields(head.rawFields, rules.sendsCookies)
+  const found = gatherFields(head.rawFields, rules.sendCookies)
   const early = checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
   if (early !== undefined) return early
   if (rules.callers === undefined) return admitTarget(head, found, rules, newRequestId)
@@ -145,7 +145,7 @@ function checkSender(found: RequestFindings, rules: AdmissionRules): Refusal | u
   // A web page sent it through a browser; preflights, too.
   if (found.origin !== undefined || (found.fetchSite ?? 'none') !== 'none') return refuse('browser_refused')
   // It came through another proxy.
-  if (found.forwarded !== undefined && rules.refusesForwarded) {
+  if (found.forwarded !== undefined && rules.refuseForwarded) {
     return refuse('forwarded_refused', 'listen.refuseForwarded')
   }
   if (rules.isCallerKey === undefined) return undefined
@@ -173,7 +173,7 @@ function admitTarget(
   if (!isForwardable(target)) return refuse('target_invalid')
   const path = pathOf(target)
   const mayMint = rules.isTokenEndpoint(path)
-  if (mayMint && !rules.allowsTokenEndpoint) return refuse('token_endpoint_refused', 'routes.allowTokenEndpoint')
+  if (mayMint && !rules.allowTokenEndpoint) return refuse('token_endpoint_refused', 'routes.allowTokenEndpoint')
   if (hasEncodedControl(path)) return refuse('target_invalid')
   if (rules.allowedRoutes.length > 0 && !matchesRoute(rules.allowedRoutes, method, path)) {
     return refuse('route_refused', 'routes.allow')
@@ -207,7 +207,7 @@ function admitTarget(
     hasContent: declaresContent(head),
     expectsContinue: found.expectation !== undefined && head.minorVersion > 0,
     isWebSocket,
-    dropsCookie: found.cookie !== undefined && !rules.sendsCookies,
+    dropsCookie: found.cookie !== undefined && !rules.sendCookies,
     isForProxy: hops === 0,
   }
 }

@@ -8,7 +8,7 @@ import { type AdmissionRules, admit } from './admission.ts'
 import { Exchange, type Gateway, type KnownHead } from './exchange.ts'
 
 export interface ReceptionOptions {
-  readonly allowsRemote: boolean
+  readonly allowRemote: boolean
   readonly maxInFlight: number
   /** A request keeps the rules that it began with, even after a reload. `isOnSocket`: it came through a unix socket. */
   readonly rules: (isOnSocket: boolean) => AdmissionRules
@@ -35,7 +35,7 @@ export class Reception implements RequestHandler {
 
   receive(head: RequestHead, client: Client): RequestInProgress {
     const exchange = this.#newExchange(client, head)
-    if (client.isLocal || this.#options.allowsRemote) {
+    if (client.isLocal || this.#options.allowRemote) {
       this.#admit(exchange, head, client, this.#options.rules(client.isOnSocket))
     } else exchange.refuse({ code: 'remote_refused' })
     return exchange

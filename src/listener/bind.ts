@@ -9,7 +9,10 @@ import { linkSync, lstatSync, renameSync, type Stats, unlinkSync } from 'node:fs
 import { connect, type ListenOptions, type Server, type Socket } from 'node:net'
 import { dirname, join } from 'node:path'
 
-/** A host is in lower case, and IPv6 without brackets. */
+/**
+ * A host is a name in lower case or an IP address; IPv6 without brackets. `localhost` means 127.0.0.1 and ::1. Port 0 takes a
+ * free one.
+ */
 export type ListenAddress =
   | { readonly kind: 'tcp'; readonly host: string; readonly port: number }
   | { readonly kind: 'unix'; readonly path: string }

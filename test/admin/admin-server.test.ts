@@ -150,7 +150,7 @@ describe('refusals', () => {
   })
 
   test('people, the page itself and client libraries are let in', async () => {
-    await using admin = await AdminUnderTest.start({ refusesForwarded: false })
+    await using admin = await AdminUnderTest.start({ refuseForwarded: false })
     const requests = [
       get('/', 'Sec-Fetch-Site: none', 'Sec-Fetch-Mode: navigate'),
       get('/status', 'Sec-Fetch-Site: same-origin'),
@@ -205,7 +205,7 @@ test.each([
   const host = 'isOutside' in rest ? outwardAddress() : 'localhost'
   if (host === undefined) return
   const address = { kind: 'tcp', host: '0.0.0.0', port: 0 } as const
-  await using admin = await AdminUnderTest.start({ address, isRemote: true, allowsRemote: true, callers })
+  await using admin = await AdminUnderTest.start({ address, isRemote: true, allowRemote: true, callers })
   for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all'), post('/tokens/resume')]) {
     const response = await request(admin.port, raw, { host })
     expect(response.status === 200 ? undefined : problemOf(response).code).toBe(expected)

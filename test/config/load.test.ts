@@ -9,11 +9,11 @@ describe('the source of a value', () => {
     const { config, given } = await loadConfig({ env: GOOD })
     expect(config).toMatchObject({
       appId: 'my-app',
-      listen: { address: { kind: 'tcp', host: 'localhost', port: 8080 }, socketMode: 0o660, headersTimeout: 10_000 },
-      replay: { maxBody: 65_536 },
-      tokens: { rejectedStatuses: [401], lifetime: 'auto', mintRate: 100, warm: [] },
-      fleet: { timeout: 100, prefix: 'oap', cluster: false },
-      shutdown: { delay: 0, timeout: 10_000 },
+      listen: { address: { kind: 'tcp', host: 'localhost', port: 8080 }, socketMode: 0o660, headersTimeoutMs: 10_000 },
+      replay: { maxBodyBytes: 65_536 },
+      tokens: { rejectedStatuses: [401], lifetimeMs: 'auto', mintRate: 100, warm: [] },
+      fleet: { timeoutMs: 100, prefix: 'oap', cluster: false },
+      shutdown: { delayMs: 0, timeoutMs: 10_000 },
     })
     expect([config.appSecret.reveal(), config.baseUrl.href]).toEqual([GOOD.OAP_APP_SECRET, 'https://api.example.com/'])
     expect([config.proxies, config.fleet.store, config.listen.callerKeyFile]).toEqual([undefined, undefined, undefined])
@@ -40,7 +40,7 @@ describe('the source of a value', () => {
     const { config } = await loadFile(
       JSON.stringify({ listen: { maxInFlight: 7 }, tokens: { lifetime: '10m', warm: ['a'] } }),
     )
-    expect([config.listen.maxInFlight, config.tokens.lifetime, config.tokens.warm]).toEqual([7, 600_000, ['a']])
+    expect([config.listen.maxInFlight, config.tokens.lifetimeMs, config.tokens.warm]).toEqual([7, 600_000, ['a']])
   })
 
   test('statuses are learned unless tokens.rejectedStatuses is set, even to its default', async () => {
@@ -109,7 +109,7 @@ describe('the source of a value', () => {
       },
       orgs: { allow: ['acme', 'globex'] },
       tokens: { warm: ['acme'], rejectedStatuses: [401, 419], mintRate: 0.5 },
-      replay: { maxBody: 1_048_576 },
+      replay: { maxBodyBytes: 1_048_576 },
       admin: { address: 'off' },
     })
     expect(['acme', 'acme-2'].map((id) => config.orgs.pattern.test(id))).toEqual([true, false])

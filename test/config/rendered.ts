@@ -2,7 +2,7 @@
 
 import { z } from 'zod'
 import { declaration } from '../../src/config/schema.ts'
-import { type Setting, type SettingKey, settings } from '../../src/config/settings.ts'
+import { outsideName, type Setting, type SettingKey, settings } from '../../src/config/settings.ts'
 
 const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
 const TABLE_BEGIN = '<!-- settings:begin -->'
@@ -21,6 +21,10 @@ export function renderSchema(): string {
     override: ({ jsonSchema }) => {
       delete jsonSchema.required
       delete jsonSchema['isReloadable']
+      const { properties } = jsonSchema
+      if (properties === undefined) return
+      const outside = Object.entries(properties).map(([name, value]) => [outsideName(name), value])
+      jsonSchema.properties = Object.fromEntries(outside)
     },
   })
   const { $schema, ...rest } = schema

@@ -36,7 +36,7 @@ test('the settings of the proxy are valid', async () => {
   expect(app.environment).toEqual({ PROXY_URL: 'http://localhost:8080' })
   expect(config.baseUrl.port).toBe(sandbox.command.at(-1))
   expect(duration('0ms').parse(proxy.stop_grace_period)).toBeGreaterThan(
-    config.shutdown.delay + config.shutdown.timeout,
+    config.shutdown.delayMs + config.shutdown.timeoutMs,
   )
 })
 

@@ -95,7 +95,7 @@ test('the app is another user than the proxy: one of the same user may read its 
 
 test('a stop gets enough time', async () => {
   const { shutdown } = await config()
-  expect(pod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(shutdown.delay + shutdown.timeout)
+  expect(pod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(shutdown.delayMs + shutdown.timeoutMs)
 })
 
 test('the image is that of this version', () => {
@@ -208,9 +208,9 @@ describe('the shared gateway', async () => {
   })
 
   test('stays reachable while the cluster still sends it connections, and has time to end', () => {
-    const { delay, timeout } = config.shutdown
-    expect(delay).toBeGreaterThan(0)
-    expect(proxyPod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delay + timeout)
+    const { delayMs, timeoutMs } = config.shutdown
+    expect(delayMs).toBeGreaterThan(0)
+    expect(proxyPod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delayMs + timeoutMs)
   })
 
   test('lets in the pods that are marked as callers', () => {

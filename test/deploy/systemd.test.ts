@@ -63,7 +63,7 @@ describe('the unit', () => {
     const env = { OAP_APP_SECRET_FILE: await folder.write('secret', 'only-for-this-test') }
     const { config } = await loadConfig({ file: projectPath('deploy/systemd/config.yaml'), env })
     expect(duration('0ms').parse(only('TimeoutStopSec') ?? '')).toBeGreaterThan(
-      config.shutdown.delay + config.shutdown.timeout,
+      config.shutdown.delayMs + config.shutdown.timeoutMs,
     )
   })
 

@@ -97,7 +97,7 @@ test.skipIf(lacks('redis-server'))('moved slots cost no operation, and a failure
   await using cluster = await RedisCluster.start()
   const [from, to] = cluster.nodes
   const endpoint = new Endpoint()
-  await using replicas = await Replica.start(2, from!.port, endpoint, { isCluster: true, timeoutMs: 2_000 })
+  await using replicas = await Replica.start(2, from!.port, endpoint, { cluster: true, timeoutMs: 2_000 })
   const slots = /^(\d+)-(\d+)$/.exec((await from!.cli('cluster', 'nodes')).match(/myself.* (\S+)$/m)?.[1] ?? '') ?? []
   const range = slots.slice(1)
   for (const node of [from!, to!]) await node.cli('cluster', 'delslotsrange', ...range)

@@ -26,14 +26,14 @@ function recorder(): Told & { readonly observer: StoreObserver } {
 
 export interface StoreSettings {
   readonly timeoutMs?: number
-  readonly isCluster?: boolean
+  readonly cluster?: boolean
   readonly password?: () => Secret | undefined
 }
 
-function optionsFor(port: number, { timeoutMs = 5_000, isCluster = false, password }: StoreSettings) {
+function optionsFor(port: number, { timeoutMs = 5_000, cluster = false, password }: StoreSettings) {
   return {
     address: { kind: 'tcp', host: '127.0.0.1', port, tls: false, database: 0 },
-    isCluster,
+    cluster,
     username: undefined,
     password: password ?? (() => undefined),
     secureContext: undefined,

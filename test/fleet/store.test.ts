@@ -174,7 +174,7 @@ describe('probes', () => {
   test.each([
     ['a server', false],
     ['a cluster', true],
-  ])('of %s that says nothing: one at a time, and none keeps its connection', async (_, isCluster) => {
+  ])('of %s that says nothing: one at a time, and none keeps its connection', async (_, cluster) => {
     let connections = 0
     let mostAtOnce = 0
     const server = createServer((socket) => {
@@ -184,7 +184,7 @@ describe('probes', () => {
     })
     await using silent = await listening(server)
     {
-      using opened = openStore(silent.port, { timeoutMs: 100, isCluster })
+      using opened = openStore(silent.port, { timeoutMs: 100, cluster })
       await eventually(() => connections >= 4 || undefined, 'three probes', 30_000)
       expect(opened.lost).toHaveLength(1)
       expect(mostAtOnce).toBeLessThanOrEqual(2) // the next may begin before the end of the last is seen

@@ -59,7 +59,7 @@ describe('an admitted request', () => {
 
   test('keeps its cookies if they are sent on, in their place', () => {
     const fields = ['A', '1', 'Cookie', 'a=1', 'B', '2']
-    const { dropsCookie, fields: sent } = admitted(fields, {}, { sendsCookies: true })
+    const { dropsCookie, fields: sent } = admitted(fields, {}, { sendCookies: true })
     expect([dropsCookie, sent.slice(0, 6)]).toEqual([false, fields])
     expect(admitted(fields)).toMatchObject({ dropsCookie: true, fields: expect.not.arrayContaining(['Cookie']) })
   })

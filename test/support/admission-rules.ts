@@ -7,15 +7,15 @@ import { tokenEndpointTest } from '../../src/http1/target.ts'
 
 export const RULES: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),
-  refusesForwarded: true,
+  refuseForwarded: true,
   isCallerKey: undefined,
   callers: undefined,
   orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
   allowedOrgs: new Set(),
-  sendsCookies: false,
+  sendCookies: false,
   allowedRoutes: [],
   isTokenEndpoint: tokenEndpointTest(),
-  allowsTokenEndpoint: false,
+  allowTokenEndpoint: false,
   appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
   targetPrefix: '/api',
   instance: 'this-instance',
