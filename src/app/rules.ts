@@ -1,7 +1,7 @@
 /** The rules of admission that are in use: made from a configuration, and replaced in one step by a reload. */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
-import { type Caller, type CallerRule, Callers, type JwtCredential } from '../callers/callers.ts'
+import { type Caller, type CallerRule, Callers, type JwtCredential, type VerifyJwt } from '../callers/callers.ts'
 import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdmissionRules } from '../gateway/admission.ts'
@@ -57,7 +57,7 @@ export class LiveRules {
     const { listen, origin, orgs, routes, baseUrl } = config
     const callers = config.callers.map(callerRule)
     this.#keySets.use(callers)
-    const verify: KeySets['verify'] = (token, credential) => this.#keySets.verify(token, credential)
+    const verify: VerifyJwt = (token, credential) => this.#keySets.verify(token, credential)
     return {
       hosts: new HostList([...LOOPBACK_NAMES, ...hostOf(listen.address), ...listen.hosts]),
       refuseForwarded: listen.refuseForwarded,

@@ -9,8 +9,14 @@ import { hash, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import { matchesRoute, type RoutePattern } from '../http1/target.ts'
 import type { Secret } from '../secret.ts'
-import { type ExpectedClaims, type KeySet, looksLikeJwt, readClaims, type TokenProblem } from './jwt.ts'
-import type { KeySets } from './key-sets.ts'
+import {
+  type ExpectedClaims,
+  type KeySet,
+  looksLikeJwt,
+  readClaims,
+  type TokenProblem,
+  type Verification,
+} from './jwt.ts'
 
 /** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {
@@ -120,10 +126,13 @@ function newMemory() {
   return new LRUCache<string, { readonly caller: Caller; readonly expiresAtMs: number }>({ max: MAX_REMEMBERED })
 }
 
+/** Verifies a JWT with the keys of its issuer. */
+export type VerifyJwt = (token: string, credential: JwtCredential) => Promise<Verification>
+
 export class Callers {
   /** Each once, whatever its credentials. */
   readonly all: readonly Pick<Caller, 'name' | 'usage'>[]
-  readonly #verify: KeySets['verify']
+  readonly #verify: VerifyJwt
   /** Random, so that nobody can choose a value for its digest. Survives reloads, so that credentials can be compared. */
   readonly #salt: string
   readonly #bySocket = new Map<string, Caller>()
@@ -135,7 +144,7 @@ export class Callers {
   readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
 
   /** `former` are those before a reload: a caller keeps its count, because its requests in flight still count. */
-  constructor(rules: readonly CallerRule[], verify: KeySets['verify'], former?: Callers) {
+  constructor(rules: readonly CallerRule[], verify: VerifyJwt, former?: Callers) {
     this.#verify = verify
     this.#salt = former === undefined ? randomBytes(32).toString('base64') : former.#salt
     const usageOf = (name: string) => former?.all.find((caller) => caller.name === name)?.usage
