@@ -12,6 +12,7 @@ import {
   orgAccessProxyUnlogged,
 } from '../candidates/org-access-proxy.mjs'
 import { replyFrom } from '../candidates/reply-from.mjs'
+import { splice, spliceParsed } from '../candidates/splice.mjs'
 
 /**
  * @typedef {object} Bench
@@ -24,7 +25,7 @@ import { replyFrom } from '../candidates/reply-from.mjs'
 
 /** @typedef {Readonly<Record<string, string>>} Skipped The reason, by the name of what was skipped. */
 
-const PEERS = [direct, nginx, haproxy, goReverseProxy, httpProxy, replyFrom]
+const PEERS = [direct, splice, spliceParsed, nginx, haproxy, goReverseProxy, httpProxy, replyFrom]
 const OURS = [orgAccessProxy, orgAccessProxyUnlogged]
 
 /** Titles by name. */

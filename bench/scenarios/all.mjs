@@ -10,6 +10,7 @@ import { orgsInTurns } from './orgs-in-turns.mjs'
 import { startUp } from './start-up.mjs'
 import { steadyLoad } from './steady-load.mjs'
 import { throughputScenarios } from './throughput.mjs'
+import { traces } from './traces.mjs'
 import { websocket } from './websocket.mjs'
 
 /** @type {readonly import('./scenario.mjs').Scenario[]} */
@@ -18,6 +19,7 @@ export const SCENARIOS = [
   orgsInTurns,
   ...latencyScenarios,
   steadyLoad,
+  traces,
   websocket,
   coldStorm,
   coldFleet,

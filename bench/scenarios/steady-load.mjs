@@ -17,6 +17,7 @@ const COLD_SECONDS = 10
 /** Together with the cold requests, 40,000. */
 const WARM_UP_SECONDS = 30
 const COUNTED_SECONDS = 5
+const MEASURED = ['splice', 'splice-parsed', 'nginx', 'org-access-proxy']
 const LOOP_COUNT = new URL('../load/loop-count.mjs', import.meta.url).href
 
 /** @type {import('./scenario.mjs').Scenario} */
@@ -40,7 +41,7 @@ export const steadyLoad = {
     try {
       return await alternate(
         bench,
-        bench.candidates.filter(({ name }) => name === 'org-access-proxy' || name === 'nginx'),
+        bench.candidates.filter(({ name }) => MEASURED.includes(name)),
         ({ name }) => name,
         (candidate) => measure(bench, candidate),
       )

@@ -4,7 +4,6 @@
  */
 
 import {
-  type Attributes,
   type Context,
   ROOT_CONTEXT,
   type Span,
@@ -63,13 +62,13 @@ export class Traces implements Tracing {
   readonly #options: TracesOptions
   readonly #provider: TracerProvider
   readonly #tracer: Tracer
-  readonly #service: Attributes
+  readonly #place: { readonly address: string; readonly port: number; readonly prefix: string }
   readonly #mints = new LRUCache<string, readonly EndedMint[]>({ max: MAX_ORGS })
 
   constructor(options: TracesOptions) {
     const { endpoint, baseUrl, version } = options
     this.#options = options
-    this.#service = addressOf(baseUrl)
+    this.#place = placeOf(baseUrl)
     this.queue = new SpanQueue(
       new OTLPTraceExporter({ url: endpoint.href, timeoutMillis: EXPORT_TIMEOUT_MS }),
       EXPORT_TIMEOUT_MS,
@@ -94,43 +93,39 @@ export class Traces implements Tracing {
   }
 
   #begin(record: RequestRecord, parent: Context): RequestTrace {
-    const attributes: Attributes = {
-      ...methodOf(record),
-      'url.path': flat(record.path.slice(0, MAX_PATH)),
-      'url.scheme': this.#options.scheme,
-    }
-    const startTime = epochOf(record.startedAt)
-    const span = this.#tracer.startSpan(nameOf(record), { kind: SpanKind.SERVER, startTime, attributes }, parent)
+    const span = this.#start(nameOf(record), SpanKind.SERVER, record.startedAt, parent)
+    setMethod(span, record)
+    span.setAttribute('url.path', flat(record.path.slice(0, MAX_PATH)))
+    span.setAttribute('url.scheme', this.#options.scheme)
     return new Trace(record, parent, span, this)
   }
 
-  attempt(record: RequestRecord, request: Span, resendCount: number): Span {
-    const { baseUrl } = this.#options
-    const attributes: Attributes = {
-      ...methodOf(record),
-      ...this.#service,
-      'url.full': flat(baseUrl.origin + baseUrl.pathname.replace(/\/$/, '') + record.path.slice(0, MAX_PATH)),
-    }
-    if (resendCount > 0) attributes['http.request.resend_count'] = resendCount
+  attempt(record: RequestRecord, request: Span): Span {
     const parent = trace.setSpan(ROOT_CONTEXT, request)
-    return this.#tracer.startSpan(
-      nameOf(record),
-      { kind: SpanKind.CLIENT, startTime: epochOf(performance.now()), attributes },
-      parent,
-    )
+    const span = this.#start(nameOf(record), SpanKind.CLIENT, performance.now(), parent)
+    setMethod(span, record)
+    this.#setUrl(span, flat(this.#place.prefix + record.path.slice(0, MAX_PATH)))
+    return span
+  }
+
+  /** Attributes are set one by one: given here, each would be checked twice. */
+  #start(name: string, kind: SpanKind, startedAt: number, parent: Context): Span {
+    return this.#tracer.startSpan(name, { kind, startTime: epochOf(startedAt) }, parent)
+  }
+
+  #setUrl(span: Span, url: string): void {
+    span.setAttribute('server.address', this.#place.address)
+    span.setAttribute('server.port', this.#place.port)
+    span.setAttribute('url.full', url)
   }
 
   mintSettled({ org, url, reason, durationMs, error }: SettledMint): void {
     const endedAt = performance.now()
-    const attributes: Attributes = {
-      'http.request.method': this.#options.mintMethod,
-      ...this.#service,
-      'url.full': url,
-      'oap.org': org,
-      'oap.mint.reason': reason,
-    }
-    const startTime = epochOf(endedAt - durationMs)
-    const span = this.#tracer.startSpan('mint', { kind: SpanKind.CLIENT, startTime, attributes }, ROOT_CONTEXT)
+    const span = this.#start('mint', SpanKind.CLIENT, endedAt - durationMs, ROOT_CONTEXT)
+    span.setAttribute('http.request.method', this.#options.mintMethod)
+    span.setAttribute('oap.org', org)
+    span.setAttribute('oap.mint.reason', reason)
+    this.#setUrl(span, url)
     if (error !== undefined) markFailed(span, error.code)
     span.end(epochOf(endedAt))
     const mints = this.#mints.get(org)?.slice(1 - MAX_MINTS) ?? []
@@ -172,8 +167,11 @@ class Trace implements RequestTrace {
   }
 
   attemptBegan(fields: readonly string[]): readonly string[] {
-    this.#attempt = this.#traces.attempt(this.#record, this.#span, this.#attempts++)
-    const { traceId, spanId } = this.#attempt.spanContext()
+    const attempt = this.#traces.attempt(this.#record, this.#span)
+    if (this.#attempts > 0) attempt.setAttribute('http.request.resend_count', this.#attempts)
+    this.#attempts++
+    this.#attempt = attempt
+    const { traceId, spanId } = attempt.spanContext()
     // The other flag that is known says that the trace id is random, which stays true (W3C Trace Context level 2).
     const flags = TraceFlags.SAMPLED | ((this.#parent?.traceFlags ?? 0) & 2)
     // What vendors noted of another trace does not belong to a new one (§3.4).
@@ -211,14 +209,19 @@ class Trace implements RequestTrace {
   }
 }
 
-function addressOf({ hostname, port, protocol }: URL): Attributes {
+function placeOf({ hostname, port, protocol, origin, pathname }: URL) {
   const usual = protocol === 'https:' ? 443 : 80
-  return { 'server.address': hostname, 'server.port': port === '' ? usual : Number(port) }
+  return {
+    address: hostname,
+    port: port === '' ? usual : Number(port),
+    prefix: origin + pathname.replace(/\/$/, ''),
+  }
 }
 
-function methodOf({ method }: RequestRecord): Attributes {
-  if (METHODS.has(method)) return { 'http.request.method': method }
-  return { 'http.request.method': '_OTHER', 'http.request.method_original': flat(method) }
+function setMethod(span: Span, { method }: RequestRecord): void {
+  const isKnown = METHODS.has(method)
+  span.setAttribute('http.request.method', isKnown ? method : '_OTHER')
+  if (!isKnown) span.setAttribute('http.request.method_original', flat(method))
 }
 
 function nameOf({ method }: RequestRecord): string {
