@@ -31,7 +31,7 @@ export interface Suspect {
   readonly rejectedAt: number // when that was sent
 }
 
-const NEXT_TRY_MS = 1_000 // T3, and R6 while mints fail: one request in this time tries the token
+const NEXT_TRY_MS = 1_000 // T3, and R6 until a mint succeeds: one request in this time tries the token
 const TURN_MS = 150 // T4: the same where others wait for it; the longer of this and a share of its age
 const TURN_SHARE = 1 / 10
 const UNKNOWN_LIFE_MS = 300_000 // T5: where no life is known, a request that cannot be repeated gets a younger token,
@@ -88,7 +88,7 @@ export class OrgTokens {
       if (isGood) return { token: former, result: 'hit' }
     }
     if (this.isBeingReplaced) {
-      const tries = isRepeatable && this.mintsFail && this.#takesTurn(now, NEXT_TRY_MS)
+      const tries = isRepeatable && this.#takesTurn(now, NEXT_TRY_MS)
       return tries ? { token: current, result: 'stale' } : { wait: 'mint', reason: 'rejected' }
     }
     if (!isProven && this.#rejectedAt >= 0 && ageMs < service.rules.settleTimeMs) {
@@ -218,6 +218,7 @@ export class OrgTokens {
     const { current: token, acceptedAt } = this
     const rejectedAt = this.#rejectedAt < 0 ? Math.floor(now) : this.#rejectedAt
     const aliveMs = acceptedAt < 0 ? -1 : acceptedAt - token.mintedAt
+    if (by === 'R6') this.#nextTryAt = Math.floor(now + NEXT_TRY_MS)
     if (by === 'R7') this.#forcedAt = now
     this.suspect = { token, by, aliveMs, deadMs: ageOf(token, now, day) - (now - rejectedAt), rejectedAt }
   }
@@ -253,6 +254,7 @@ export class OrgTokens {
   /** R5, R6: the service rejects this kind of request with a good token. */
   forbid(request: RequestLine, now: number): void {
     this.#forbidden ??= new Map()
+    this.#forbidden.delete(kindOf(request))
     const [oldest = ''] = this.#forbidden.keys()
     if (this.#forbidden.size === MAX_KINDS) this.#forbidden.delete(oldest)
     this.#forbidden.set(kindOf(request), now + KIND_MEMORY_MS)

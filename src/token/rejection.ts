@@ -76,7 +76,7 @@ export class Rejection {
     }
     tokens?.noteStatus(status)
     if (meaning === 'rejected' && !this.#isOver) return this.#findRemedy(tokens, answer, now, day)
-    if (meaning === 'other' && this.#mayTry(tokens, answer, now)) {
+    if (meaning === 'other' && !this.#isOver && this.#mayTry(tokens, answer, now)) {
       this.#trial = status
       this.#rejected.add(token)
       tokens?.suspectCurrent('R8', now, day)
@@ -106,7 +106,7 @@ export class Rejection {
     const isForbidden = tokens.row < LONG_ROW && tokens.isForbidden(this.#request, now)
     if (token !== current || !isForbidden) tokens.noteRejected(token, sentAt)
     if (isOnce) {
-      this.#suspectFor('once', tokens, answer, now, day)
+      if (!isForbidden) this.#suspectFor('once', tokens, answer, now, day)
       return this.#pass('unexplained')
     }
     if (tokens.hasEndedAt(now, day) && !this.#hasMinted(current)) return this.#mint('error', now) // T2
@@ -186,9 +186,11 @@ export class Rejection {
     return tokens.service.mayTry(status, this.#request.method, now)
   }
 
+  /** Of the requests that waited for one mint, the first to be answered tells: one death is one proof. */
   #endTrial(tokens: OrgTokens | undefined, isAccepted: boolean, now: number): void {
-    tokens?.service.noteTrial(this.#trial, isAccepted, now)
-    if (!isAccepted && tokens?.suspect?.by === 'R8') tokens.suspect = undefined
+    const isFirst = tokens?.suspect?.by === 'R8'
+    if (isFirst || !isAccepted) tokens?.service.noteTrial(this.#trial, isAccepted, now)
+    if (isFirst && !isAccepted) tokens.suspect = undefined
     this.#trial = 0
   }
 

@@ -48,7 +48,8 @@ export class ServiceFacts {
 
   meaningOf(status: number, method: string, challenge = ''): Meaning {
     if (status >= 200 && status <= 299) return 'accepted'
-    if (this.#rejected.has(status)) return INSUFFICIENT_SCOPE.test(challenge) ? 'neither' : 'rejected'
+    if (INSUFFICIENT_SCOPE.test(challenge)) return 'neither'
+    if (this.#rejected.has(status)) return 'rejected'
     if (status === 101 || status === 304) return 'accepted'
     const isOfClient = status >= 300 && status <= 499 && status !== 408 && status !== 429
     if (!isOfClient || this.rules.rejectedStatuses !== undefined) return 'neither'
@@ -72,7 +73,8 @@ export class ServiceFacts {
 
   /** R8: the new token was accepted where the one before had got this status, or it was not. */
   noteTrial(status: number, isAccepted: boolean, now: number): void {
-    const { accepted, useless } = this.#trials.get(status) ?? { accepted: 0, useless: 0 }
+    const { accepted, useless, notBefore: end } = this.#trials.get(status) ?? { accepted: 0, useless: 0, notBefore: 0 }
+    if (!isAccepted && now < end) return // it waited for the same mint as another
     const notBefore = now + pauseMs(FIRST_TRIAL_PAUSE_MS, 2, useless, LONGEST_TRIAL_PAUSE_MS)
     if (!isAccepted) this.#trials.set(status, { accepted: 0, useless: useless + 1, notBefore })
     else this.#trials.set(status, { accepted: accepted + 1, useless: 0, notBefore: 0 })

@@ -85,6 +85,28 @@ describe('R2', () => {
   })
 })
 
+describe('R2', () => {
+  test('a kind that is forbidden again takes the place of no other', async () => {
+    const stage = await Stage.settled()
+    const tokens = stage.cache.orgs.peek(ACME)
+    const kinds = Array.from({ length: 16 }, (_, i) => ({ method: 'GET', path: `/${'x'.repeat(i)}` }))
+    for (const kind of [...kinds, ...kinds.slice(8)]) tokens?.forbid(kind, 0)
+    expect(kinds.map((kind) => tokens?.isForbidden(kind, 0))).toEqual(Array(16).fill(true))
+  })
+
+  test('an upload of such a kind makes nobody wait for a new token', async () => {
+    const stage = await Stage.settled()
+    stage.answer = withoutAdmin
+    await stage.send('repeatable', '/v2/admin')
+    await stage.pass(6_000)
+    await stage.send()
+    await stage.pass(6_000)
+    const { mints } = stage
+    expect(await stage.statuses(3, 'once', '/v2/admin')).toEqual([401, 401, 401])
+    expect([await stage.statuses(1, 'once'), stage.mints]).toEqual([[200], mints])
+  })
+})
+
 describe('R3: a young token', () => {
   test('the former one serves while the new one is not known, and one request a second tries that', async () => {
     const stage = await Stage.settled({ lifetimeMs: MINUTE_MS })
@@ -278,6 +300,18 @@ describe('R6', () => {
     expect((await stage.send()).status).toBe(200)
   })
 
+  test('a slow mint that a forbidden kind caused stalls the others for a second', async () => {
+    const stage = await Stage.settled()
+    await stage.pass(MINUTE_MS)
+    stage.answer = withoutAdmin
+    stage.mintMs = 3_000
+    const forbidden = stage.request('repeatable', '/v2/admin')
+    await stage.pass(1_100)
+    expect(await stage.send()).toEqual({ status: 200, tookMs: ROUND_TRIP_MS })
+    expect(await stage.send()).toEqual({ status: 200, tookMs: ROUND_TRIP_MS })
+    expect((await stage.outcome(forbidden)).status).toBe(401)
+  })
+
   test('the mint fails: the error of the endpoint; one request a second tries the token, and it may serve again', async () => {
     const stage = await Stage.settled()
     stage.answer = () => 401
@@ -386,6 +420,45 @@ describe('R8: other statuses', () => {
     stage.answer = ({ token }) => (token < 4 ? status : 200)
     expect(await stage.statuses(2), 'from then on, it counts as a rejection').toEqual([200, 200])
     expect(stage.kinds.at(-1)).toBe('expired')
+  })
+
+  test('many requests that one mint helped are one proof', async () => {
+    const stage = await Stage.settled()
+    const { issued } = stage
+    stage.answer = ({ token }) => (token <= issued ? 404 : 200)
+    const requests = Array.from({ length: 12 }, () => stage.request())
+    for (const request of requests) await stage.outcome(request)
+    expect([stage.mints, stage.learned]).toEqual([2, []])
+  })
+
+  test('a request that was not helped is one trial, however many waited for the mint', async () => {
+    const stage = await Stage.settled()
+    stage.answer = () => 404
+    const requests = Array.from({ length: 12 }, () => stage.request())
+    for (const request of requests) await stage.outcome(request)
+    expect(stage.mints).toBe(2)
+    await stage.pass(6_000)
+    stage.answer = () => 200
+    await stage.send()
+    await stage.pass(20_000)
+    stage.answer = () => 404
+    await stage.statuses(5)
+    expect(stage.mints).toBe(3)
+  })
+
+  test('a learned status that asks for more scope says nothing about the token', async () => {
+    const stage = await Stage.settled()
+    for (let round = 2; round < 4; round += 1) {
+      stage.answer = ({ token }) => (token < round ? 403 : 200)
+      await stage.statuses(5)
+      await stage.pass(6_000)
+      await stage.send()
+    }
+    const { mints } = stage
+    expect(stage.learned).toEqual([403])
+    stage.answer = () => ({ status: 403, challenge: 'Bearer error="insufficient_scope"' })
+    expect(await stage.send()).toEqual({ status: 403, tookMs: ROUND_TRIP_MS })
+    expect(stage.mints).toBe(mints)
   })
 
   test('for another Org, too, it counts as a rejection then', async () => {
