@@ -8,6 +8,7 @@ import {
   duration,
   exampleText,
   lastingText,
+  milliseconds,
   refusalText,
   stateText,
 } from '../admin/page/words.ts'
@@ -52,7 +53,7 @@ function renderStatus(document: StatusDocument): string {
     '',
     `last ${duration(recent.spanMs)}`,
     `  requests  ${recent.requests} (${requestsInFlight} in flight: ${requestsWaitingForToken} wait for a token, ${requestsWaiting} for a connection, ${atService} are with the service)`,
-    `  latency   ${p50Ms === undefined ? '-' : `p50 ${p50Ms} ms, p99 ${p99Ms} ms`}`,
+    `  latency   ${p50Ms === undefined || p99Ms === undefined ? '-' : `p50 ${milliseconds(p50Ms)}, p99 ${milliseconds(p99Ms)}`}`,
     `  errors    ${recent.errors.proxy} from the proxy, ${recent.errors.service} from the service, ${recent.errors.app} of the apps`,
     `  answers   of the service: ${answersText(recent.answers)}`,
     `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,
@@ -62,7 +63,9 @@ function renderStatus(document: StatusDocument): string {
     ...errors.flatMap(errorLines),
     '',
     orgs.length === 0 ? 'no Orgs yet' : `Orgs (${orgCount > orgs.length ? `${orgs.length} of ` : ''}${orgCount})`,
-    ...orgs.map((org) => `  ${org.org.padEnd(width)}  ${org.state.padEnd(10)}  ${ageText(org)}${refusalText(org)}`),
+    ...orgs.map(
+      (org) => `  ${org.org.padEnd(width)}  ${org.state.padEnd(10)}  ${`${ageText(org)}${refusalText(org)}`.trim()}`,
+    ),
   ]
   return lines
     .map(

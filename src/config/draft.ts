@@ -143,7 +143,8 @@ export class Draft {
   #refuseMissing({ key, variable }: Setting): void {
     // It may be in the file that could not be read.
     if (this.#file?.problem !== undefined) return
-    this.refuse(key, `is required: set it in the config file, or as ${variable}`)
+    const place = this.#file === undefined ? 'a config file (--config FILE)' : 'the config file'
+    this.refuse(key, `is required: set it in ${place}, or as ${variable}`)
   }
 
   /** Takes note of a file that was read. */

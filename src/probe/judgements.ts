@@ -19,6 +19,7 @@ export function judge(answers: Answers, { url, field }: { readonly url: string; 
     judgeSameToken(answers),
     judgeSuccession(answers),
     judgeDelay(answers),
+    judgeGoodToken(answers),
     judgeRejections(answers),
     judgeUnknownOrg(answers.unknownOrg),
     judgeLimits(answers.mints, answers.gets),
@@ -203,6 +204,16 @@ function delayIn({ samples }: Trial): { leastMs: number; mostMs: number } {
       : [{ leastMs: rejected.leastAgeMs, mostMs: accepted.mostAgeMs }]
   })
   return ends.reduce((longest, each) => (each.leastMs > longest.leastMs ? each : longest), { leastMs: 0, mostMs: 0 })
+}
+
+/** Told only if it is no success: the path may be wrong, although it tells good tokens from others. */
+function judgeGoodToken({ firstTrial }: Answers): Judgement {
+  const samples = 'answer' in firstTrial ? firstTrial.answer.samples : []
+  const odd = samples.find(({ isAccepted, status }) => isAccepted && status !== undefined && !isSuccess(status))
+  if (odd === undefined) return { findings: [], facts: {} }
+  const says = `A good token gets ${odd.status} there: choose a --path that answers 2xx to it.`
+  const alike = samples.filter(({ status }) => status === odd.status).length
+  return only(seen('good token', says, `${alike} of ${samples.length} GETs with the first token`))
 }
 
 function judgeRejections({ noToken, madeUp, succession, nextSuccession, lives }: Answers): Judgement {

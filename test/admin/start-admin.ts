@@ -3,6 +3,7 @@
 import { AdminListener, type AdminOptions } from '../../src/admin/admin-server.ts'
 import { Metrics } from '../../src/admin/metrics.ts'
 import type { AdminSources, ReadinessCheck } from '../../src/admin/status.ts'
+import { TokenError } from '../../src/errors.ts'
 import type { RequestRecord } from '../../src/gateway/request-record.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http1/host.ts'
 import type { OrgId } from '../../src/org-id.ts'
@@ -38,7 +39,12 @@ export class AdminUnderTest implements AsyncDisposable {
         ...TOKEN_CACHE_OPTIONS,
         lifetimeMs: LIFETIME_MS,
       },
-      { mint: async (org) => new AccessToken(`${tokenMarker}-${org}`, performance.now()) },
+      {
+        mint: async (org) => {
+          if (org === 'stranger') throw new TokenError('org_access_refused', '', { tokenEndpointStatus: 403 })
+          return new AccessToken(`${tokenMarker}-${org}`, performance.now())
+        },
+      },
     )
     const sources: AdminSources = {
       version,

@@ -11,7 +11,8 @@ async function run(port: number, asJson = false) {
 test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   await using admin = await AdminUnderTest.start()
   await admin.mint('acme')
-  admin.requestEnded()
+  await admin.mint('stranger').catch(() => {})
+  admin.requestEnded({ startedAt: performance.now() - 151.3412 })
   admin.requestEnded({ status: 403, code: 'org_access_refused', orgId: 'initech', path: '/v2/members' })
   const { exitCode, printed } = await run(admin.port)
   expect(exitCode).toBe(0)
@@ -25,7 +26,9 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   }
   expect(printed).toMatch(/^ {2}app {5}403 org_access_refused {2}1 time, .*: Org access refused$/m)
   expect(printed).toMatch(/^ {6}last: GET \/v2\/members for initech, .*, request request-1$/m)
-  expect(printed).toMatch(/^ {2}acme {2}new +token \d s old, lives about 5 min$/m)
+  expect(printed).toMatch(/^ {2}latency {3}p50 [\d.,]{1,4} m?s, p99 [\d.,]{1,4} m?s$/m)
+  expect(printed).toMatch(/^ {2}stranger {2}refused {5}refused with 403$/m)
+  expect(printed).toMatch(/^ {2}acme {6}new {9}token \d s old, lives about 5 min$/m)
 })
 
 test('the answers of the service are counted by class; those of the proxy are not', async () => {

@@ -135,8 +135,8 @@ describe('a wrong configuration', () => {
 
   test('a required setting is missing', async () => {
     expect(await refusalOf({ env: { OAP_BASE_URL: '' } })).toEqual([
-      'appId (not set): is required: set it in the config file, or as OAP_APP_ID',
-      'baseUrl (not set): is required: set it in the config file, or as OAP_BASE_URL',
+      'appId (not set): is required: set it in a config file (--config FILE), or as OAP_APP_ID',
+      'baseUrl (not set): is required: set it in a config file (--config FILE), or as OAP_BASE_URL',
       'appSecretFile (not set): is required: name the file that holds the App secret, or set OAP_APP_SECRET',
     ])
   })

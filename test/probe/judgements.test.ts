@@ -132,6 +132,14 @@ describe('the delay of a new token', () => {
     expect(evidence).toBe('2 of 20 GETs with a token that is 4.0 s old')
   })
 
+  test('a path that answers 404 to a good token is told', () => {
+    const trial = (status: number) => ({
+      answer: { samples: [{ ...sample(true, 20), status }], isClean: true, isRough: false },
+    })
+    expect(judged('good token', { firstTrial: trial(404) }).said).toMatch(/^seen: A good token gets 404 there/)
+    expect(judged('good token', { firstTrial: trial(200) }).said).toBe('undefined: undefined')
+  })
+
   test('a path that rejects every token says nothing', () => {
     const samples = [...atOnce(20), sample(false, 16_000)]
     const { said, evidence } = judged('delay', { secondTrial: { answer: { samples, isClean: false, isRough: false } } })
