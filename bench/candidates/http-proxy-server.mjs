@@ -1,22 +1,22 @@
 /**
- * http-proxy in front of an origin, with keep-alive connections.
+ * http-proxy, or a package with its interface, in front of an origin, with keep-alive connections.
  *
- * node http-proxy-server.mjs PORT ORIGIN_URL CA_FILE
+ * node http-proxy-server.mjs PORT ORIGIN_URL CA_FILE [MODULE]
  */
 
 import { readFileSync } from 'node:fs'
 import { createServer, Agent as HttpAgent } from 'node:http'
 import { Agent as HttpsAgent } from 'node:https'
-// @ts-expect-error the package ships no types
-import httpProxy from 'http-proxy'
 
-const [port, originUrl = '', caFile = ''] = process.argv.slice(2)
+const [port, originUrl = '', caFile = '', file = 'http-proxy'] = process.argv.slice(2)
+const module = await import(file)
+const { createProxyServer } = module.default ?? module
 const pool = { keepAlive: true, maxSockets: 256, maxFreeSockets: 256 }
 const agent = originUrl.startsWith('https:')
   ? new HttpsAgent({ ...pool, ca: readFileSync(caFile) })
   : new HttpAgent(pool)
 
-const proxy = httpProxy.createProxyServer({
+const proxy = createProxyServer({
   target: originUrl,
   agent,
   changeOrigin: true,

@@ -3,10 +3,10 @@
 import { fileURLToPath } from 'node:url'
 
 /**
- * @param {{ name: string, title: string, server: string, tunnelsWebSockets: boolean }} peer
+ * @param {{ name: string, title: string, server: string, args?: readonly string[], tunnelsWebSockets: boolean }} peer
  * @returns {import('./candidate.mjs').Candidate}
  */
-export function nodePeer({ name, title, server, tunnelsWebSockets }) {
+export function nodePeer({ name, title, server, args = [], tunnelsWebSockets }) {
   const script = fileURLToPath(new URL(server, import.meta.url))
   return {
     name,
@@ -15,7 +15,7 @@ export function nodePeer({ name, title, server, tunnelsWebSockets }) {
     tunnelsWebSockets,
     program: ({ port, originUrl, caFile }) => ({
       command: process.execPath,
-      args: [script, String(port), originUrl, caFile],
+      args: [script, String(port), originUrl, caFile, ...args],
       env: { NODE_ENV: 'production' },
     }),
   }

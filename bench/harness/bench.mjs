@@ -3,7 +3,7 @@
 import { direct } from '../candidates/direct.mjs'
 import { goReverseProxy } from '../candidates/go.mjs'
 import { haproxy } from '../candidates/haproxy.mjs'
-import { httpProxy } from '../candidates/http-proxy.mjs'
+import { httpProxy, httpxy } from '../candidates/http-proxy.mjs'
 import { nginx } from '../candidates/nginx.mjs'
 import {
   orgAccessProxy,
@@ -25,7 +25,7 @@ import { splice, spliceParsed } from '../candidates/splice.mjs'
 
 /** @typedef {Readonly<Record<string, string>>} Skipped The reason, by the name of what was skipped. */
 
-const PEERS = [direct, splice, spliceParsed, nginx, haproxy, goReverseProxy, httpProxy, replyFrom]
+const PEERS = [direct, splice, spliceParsed, nginx, haproxy, goReverseProxy, httpProxy, httpxy, replyFrom]
 const OURS = [orgAccessProxy, orgAccessProxyUnlogged]
 
 /** Titles by name. */
