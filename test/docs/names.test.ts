@@ -113,3 +113,16 @@ test('the threat model names a test for each protection, and has every attack th
   expect(rows.length).toBeGreaterThan(30)
   for (const row of rows) expect(row.at(-1)).toMatch(/^`test\/[\w/-]+\.test\.ts`/)
 })
+
+test('the areas of the mutants are files and tests of the project', () => {
+  const areas: Record<string, { mutate: string[]; tests: string[] }> = JSON.parse(readProjectFile('mutants/areas.json'))
+  const files = [...projectFilesBelow('src', '.ts'), ...projectFilesBelow('test', '.ts')]
+  const isThere = (glob: string) => {
+    const text = glob.replace(/[.[\]]/g, '\\$&').replace(/\*\*\/|\*/g, (star) => (star === '*' ? '[^/]*' : '(?:.*/)?'))
+    return files.some((file) => new RegExp(`^${text}$`).test(file))
+  }
+  const named = Object.values(areas).flatMap(({ mutate, tests }) => [...mutate, ...tests])
+  expect(named.filter((glob) => !isThere(glob))).toEqual([])
+  const chosen: { area: string; file: string }[] = JSON.parse(readProjectFile('mutants/chosen.json'))
+  expect(chosen.filter(({ area, file }) => !Object.hasOwn(areas, area) || !files.includes(file))).toEqual([])
+})
