@@ -210,6 +210,15 @@ export const TOKEN_PROBLEMS = {
   },
 } as const satisfies Record<string, ProblemEntry>
 
+/** What a minter may refuse, and its sidecar passes on. */
+export const PASSED_ON = [
+  'caller_refused',
+  'caller_keys_unavailable',
+  'route_refused',
+  'org_id_invalid',
+  'org_not_allowed',
+] as const satisfies readonly (keyof typeof REFUSALS)[]
+
 /** The exchange with the origin failed; names of RFC 9209 §2.3. */
 const ORIGIN_PROBLEMS = {
   connection_refused: {
@@ -275,7 +284,7 @@ const ORIGIN_PROBLEMS = {
 } as const satisfies Record<string, ProblemEntry>
 
 export type RefusalCode = keyof typeof REFUSALS
-export type TokenErrorCode = keyof typeof TOKEN_PROBLEMS
+export type TokenErrorCode = keyof typeof TOKEN_PROBLEMS | (typeof PASSED_ON)[number]
 export type OriginErrorCode = keyof typeof ORIGIN_PROBLEMS | 'overloaded'
 export type ErrorCode = RefusalCode | TokenErrorCode | OriginErrorCode | 'proxy_internal_error'
 
@@ -303,6 +312,7 @@ export const LIMITS = {
   'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
   'callers[].maxInFlight': 'As many requests of this caller are in flight as its maxInFlight allows.',
   'origin.connections': 'All origin.connections are busy.',
+  'caller share': 'This caller has a quarter of listen.maxInFlight, the most for one caller of a minter.',
   'org share': 'This Org holds three quarters of origin.connections, the most for one Org.',
   'file descriptors': 'The process has no file descriptor or buffer left: raise its limit (ulimit -n).',
 } as const

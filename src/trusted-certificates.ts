@@ -5,18 +5,20 @@ import { readFileSync } from 'node:fs'
 import tls, { type SecureContext } from 'node:tls'
 
 /**
- * Returns a context that trusts `further` (PEM) and the runtime's certificates, and shows `shown`; or undefined, which leaves
+ * Returns a context that trusts `further` (PEM) and, unless there are to be no others, the runtime's certificates, and shows `shown`; or undefined, which leaves
  * the runtime's in use. Make it once for all connections: reading some 140 certificates takes tens of milliseconds and a
  * mebibyte.
  */
 export function contextTrusting(
   further: string | undefined,
   shown?: { readonly cert: string; readonly key: string },
+  others: 'others too' | 'no others' = 'others too',
 ): SecureContext | undefined {
   if (further === undefined && shown === undefined) return undefined
+  const trusted = further === undefined || others === 'no others' ? [] : runtimeCertificates()
   return tls.createSecureContext({
     // Without the last, only a root would be trusted, not an intermediate that `further` holds.
-    ...(further !== undefined && { ca: [...runtimeCertificates(), further], allowPartialTrustChain: true }),
+    ...(further !== undefined && { ca: [...trusted, further], allowPartialTrustChain: true }),
     ...(shown ?? NO_RENEGOTIATION),
   })
 }

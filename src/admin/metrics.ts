@@ -4,7 +4,7 @@ import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import { REJECTION_KINDS, type RepeatOutcome } from '../token/rejection.ts'
 import type { TokenResult } from '../token/token-cache.ts'
-import { MINT_REASONS, type SettledMint } from '../token/token-source.ts'
+import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 
@@ -22,6 +22,7 @@ export interface Gauges {
   /** Undefined without traces. */
   readonly spansDropped: number | undefined
   readonly isStoreAvailable: boolean
+  readonly isMinterAvailable: boolean
   /** Number of connections by state. */
   readonly originConnections: Readonly<Record<string, number>>
 }
@@ -75,7 +76,7 @@ const requestCounts = () => ({
 })
 
 const tokenCounts = () => ({
-  mints: new Counter(
+  mints: new Counter<MintReason, string>(
     'oap_mints_total',
     'Calls of the token endpoint, by reason and outcome.',
     ['reason', 'outcome'],
@@ -97,6 +98,14 @@ const storeCounts = () => ({
   durations: new Histogram('oap_fleet_request_duration_seconds', 'Duration of one operation on the store.', BOUNDS_MS),
 })
 
+const minterCounts = () => ({
+  requests: new Counter<string>(
+    'oap_minter_requests_total',
+    'Requests for tokens between sidecars and minter, by outcome.',
+    ['outcome'],
+  ),
+})
+
 export class Metrics {
   readonly errors = new RecentErrors()
   readonly requests = requestCounts()
@@ -107,8 +116,14 @@ export class Metrics {
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly store: ReturnType<typeof storeCounts> | undefined
 
-  constructor({ hasFleet = false } = {}) {
+  /** Undefined for a proxy that is neither a minter nor a sidecar of one. */
+  readonly minter: ReturnType<typeof minterCounts> | undefined
+  readonly #isSidecar: boolean
+
+  constructor({ hasFleet = false, isMinter = false, isSidecar = false } = {}) {
     if (hasFleet) this.store = storeCounts()
+    if (isMinter || isSidecar) this.minter = minterCounts()
+    this.#isSidecar = isSidecar
   }
 
   requestEnded(record: RequestRecord): void {
@@ -154,12 +169,15 @@ export class Metrics {
   families(gauges: Gauges, version: string): MetricFamily[] {
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
     const available = gauge('oap_fleet_available', help, gauges.isStoreAvailable ? 1 : 0)
-    const counted = [this.requests, this.tokens, this.store ?? {}].flatMap((each): { family(): MetricFamily }[] =>
-      Object.values(each),
+    const minterHelp = '1 if the minter answers, 0 if no token can be had from it now.'
+    const minter = gauge('oap_minter_available', minterHelp, gauges.isMinterAvailable ? 1 : 0)
+    const counted = [this.requests, this.tokens, this.store ?? {}, this.minter ?? {}].flatMap(
+      (each): { family(): MetricFamily }[] => Object.values(each),
     )
     return [
       ...counted.map((each) => each.family()),
       ...(this.store === undefined ? [] : [available]),
+      ...(this.#isSidecar ? [minter] : []),
       count('oap_token_rejections_total', 'Rejections by the service.', this.tokens.rejections.total()),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
       gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight),

@@ -20,7 +20,12 @@ export interface ReadinessCheck {
 export interface AdminSources {
   readonly version: string
   /** The service that the proxy calls, and the App it calls as. */
-  readonly service: { readonly baseUrl: string; readonly appId: string }
+  readonly service: {
+    readonly baseUrl: string
+    /** Undefined for a sidecar, which has the URL of its minter instead. */
+    readonly appId: string | undefined
+    readonly minter: string | undefined
+  }
   /** The start, or the last reload that changed something. */
   readonly configurationTakenOverAt: () => Date
   /** Empty if no callers are configured. */

@@ -13,15 +13,15 @@ import type { Gateway } from '../gateway/exchange.ts'
 import { Reception } from '../gateway/reception.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
-import type { TlsMaterial } from '../listener/tls.ts'
 import type { Traces } from '../traces/traces.ts'
 import { readVersion } from '../version.ts'
 import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
+import { minterContext, openMinter, openMinterOrigin, tlsMaterial } from './minter.ts'
 import { openOrigin, serviceContext } from './origin.ts'
 import { ConfigReload } from './reload.ts'
-import { adminHosts, callerSockets, LiveRules } from './rules.ts'
+import { adminHosts, callerSockets, LiveRules, minterSockets } from './rules.ts'
 import { TokenSide } from './tokens.ts'
 import { warningsOf } from './warnings.ts'
 
@@ -38,12 +38,21 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const { listen, origin: settings, tokens } = config
   /** A reload changes these, so other objects read them each time. */
   const live = { config, secureContext: serviceContext(settings) }
-  const metrics = new Metrics({ hasFleet: config.fleet.store !== undefined })
+  const liveMinter = { secureContext: minterContext(config.minter) }
+  const { url: minterUrl } = config.minter
+  const metrics = new Metrics({
+    hasFleet: config.fleet.store !== undefined,
+    isMinter: config.minter.address !== undefined,
+    isSidecar: minterUrl !== undefined,
+  })
   const traces = await openTraces(config)
   const events = eventsOf(log, metrics, traces)
   const fleet = await openFleet(config, live, events)
-  const mintOrigin = await openOrigin(config, tokens.mintConcurrency, live)
-  const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet)
+  const mintOrigin =
+    minterUrl === undefined
+      ? await openOrigin(config, tokens.mintConcurrency, live)
+      : openMinterOrigin(minterUrl, config, liveMinter)
+  const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet, live)
   const origin = await openOrigin(config, settings.connections, live, settings)
   const gateway: Gateway = {
     waiting: 0,
@@ -59,20 +68,26 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const rules = new LiveRules(config, events)
   const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))
   knowCallers(config)
+  const newRequestId = requestIds()
   const reception = new Reception(
     {
       ...listen,
       rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
-      newRequestId: requestIds(),
+      newRequestId,
     },
     gateway,
   )
+  // Two listeners share the descriptors.
+  const outgoing = settings.connections + tokens.mintConcurrency
+  const maxOutgoing =
+    outgoing + (listen.address === 'off' || config.minter.address === undefined ? 0 : listen.maxConnections)
+  const minter = openMinter(config, side, rules, newRequestId, maxOutgoing, events)
   const listener = new Listener(
     {
       ...listen,
       inheritedSockets: sockets?.proxy,
-      tls: tlsOf(config),
-      maxOutgoing: settings.connections + tokens.mintConcurrency,
+      tls: tlsMaterial(listen.tls),
+      maxOutgoing,
       tunnels: () => origin.tunnels,
       observer: events,
     },
@@ -87,16 +102,22 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       const isSame =
         latest.origin.caFile?.digest === caFile?.digest && latest.origin.certFile?.digest === certFile?.digest
       const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
-      const commit = await listener.prepare(callerSockets(latest), tlsOf(latest))
+      const minterSecureContext = minterContext(latest.minter)
+      const commit = await listener.prepare(callerSockets(latest), tlsMaterial(latest.listen.tls))
+      const commitMinter = await minter?.listener.prepare(minterSockets(latest), tlsMaterial(latest.minter.tls))
       // Nothing below can fail, so later requests see the whole change.
       commit()
-      listener.endLost(rules.use(latest))
+      commitMinter?.()
+      const isLost = rules.use(latest)
+      listener.endLost(isLost)
+      minter?.listener.endLost(isLost)
       knowCallers(latest)
       log.setVolume(latest.log)
       live.config = latest
       // What failed for lack of trust may work now.
       if (secureContext !== live.secureContext) side.guard.resume()
       live.secureContext = secureContext
+      liveMinter.secureContext = minterSecureContext
     },
   })
 
@@ -114,7 +135,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   ]
   const sources: AdminSources = {
     version: readVersion(),
-    service: { baseUrl: config.baseUrl.href, appId: config.appId },
+    service: { baseUrl: config.baseUrl.href, appId: config.app?.appId, minter: minterUrl?.text },
     configurationTakenOverAt: () => reload.takenOverAt,
     callers: () =>
       rules.callers.map(({ name, usage }) => ({
@@ -128,15 +149,16 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       const { connected, free, pending } = origin.stats
       const mintPause = side.guard.status
       return {
-        requestsInFlight: reception.requestsInFlight,
+        requestsInFlight: reception.requestsInFlight + (minter?.reception.requestsInFlight ?? 0),
         requestsWaitingForToken: gateway.waiting,
-        connectionsRefused: listener.limit.refused,
+        connectionsRefused: listener.limit.refused + (minter?.listener.limit.refused ?? 0),
         cachedTokens: side.tokens.orgs.size,
         mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
         logLinesDropped: log.droppedLines,
         logLinesOmitted: log.omittedLines,
         spansDropped: traces?.queue.dropped,
         isStoreAvailable: fleet?.store.status.state === 'available',
+        isMinterAvailable: side.minter?.problem === undefined,
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
     },
@@ -147,7 +169,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.guard.resume(),
-    warnings: warningsOf(side, listener, reception, rules, log, reload, fleet, traces, live),
+    warnings: warningsOf(side, listener, reception, rules, log, reload, fleet, minter, traces, live),
     fleet: fleet?.store,
   }
   const { address, allowRemote } = config.admin
@@ -168,7 +190,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
 
   /** Breaks off everything at once. Resolves with the number of connections that were at work. */
   const close = async (): Promise<number> => {
-    const broken = listener.close()
+    const broken = listener.close() + (minter?.listener.close() ?? 0)
     reload.close()
     rules.close()
     side.close()
@@ -180,11 +202,16 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     const boundAdmin = await admin?.listen()
     const openCallerSockets = await listener.prepare(callerSockets(config))
     openCallerSockets()
+    const openMinterSockets = await minter?.listener.prepare(minterSockets(config))
+    openMinterSockets?.()
+    const minterAddress = await minter?.listener.listen()
     const address = await listener.listen()
     phase.isListening = true
     return {
-      /** As in a URL. */
+      /** As in a URL, or `off`. */
       address,
+      /** Undefined unless this instance is a minter. */
+      minterAddress,
       /** Undefined if `admin.address` is `off`. */
       adminAddress: boundAdmin,
       /** Resolves when the orgs of `tokens.warm` have been tried. */
@@ -200,6 +227,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       setNotReady: () => {
         phase.isDraining = true
         listener.announceEnd()
+        minter?.listener.announceEnd()
       },
       /**
        * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves
@@ -207,7 +235,8 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
        */
       drain: async () => {
         phase.isDraining = true
-        await Promise.race([listener.drain(), sleep(config.shutdown.timeoutMs, undefined, { ref: false })])
+        const drained = Promise.all([listener.drain(), minter?.listener.drain()])
+        await Promise.race([drained, sleep(config.shutdown.timeoutMs, undefined, { ref: false })])
         const broken = await close()
         await traces?.close()
         return broken
@@ -242,10 +271,4 @@ async function openTraces({ traces, baseUrl, tokens, listen }: Config): Promise<
     scheme: listen.tls.certFile === undefined ? 'http' : 'https',
     version: readVersion(),
   })
-}
-
-function tlsOf({ listen }: Config): TlsMaterial | undefined {
-  const { certFile, keyFile, clientCaFile } = listen.tls
-  if (certFile === undefined || keyFile === undefined) return undefined
-  return { certificates: certFile.content, key: keyFile.content, clientCaCertificates: clientCaFile?.content }
 }

@@ -6,7 +6,7 @@ import type { StoreObserver } from '../fleet/redis-store.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
 import type { ListenerObserver } from '../listener/server.ts'
 import type { SecretState } from '../token/app-credentials.ts'
-import type { TokenObserver } from '../token/token-source.ts'
+import type { SettledMint, TokenObserver } from '../token/token-source.ts'
 import type { Traces } from '../traces/traces.ts'
 import type { Log } from './log.ts'
 import type { Reload } from './reload.ts'
@@ -24,12 +24,24 @@ export interface Events
   warmed(orgs: number, failed: number): void
   secretReloaded(outcome: SecretState, file: string | undefined): void
   secretUnusable(file: string, problem: string): void
+  /** A minter has answered a sidecar. */
+  tokenAsked(outcome: string): void
+  /** A sidecar has asked its minter. */
+  minterAsked(mint: SettledMint): void
+  /** It gives no usable answer. */
+  minterLost(reason: string): void
+  minterBack(): void
 }
 
 /** Orgs are logged by id and outcomes by code: no line can hold a token, a secret or a reply of the endpoint. */
 export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
   const { logger } = log
-  const { tokens, store } = metrics
+  const { tokens, store, minter } = metrics
+  const mintFailed = ({ org: orgId, requestId, url, reason, error, durationMs }: SettledMint) => {
+    if (error === undefined) return
+    const { code: outcome, message: detail } = error
+    logger.warn({ orgId, requestId, url, reason, outcome, durationMs: Math.round(durationMs), detail }, 'mint failed')
+  }
   return {
     requestEnded(record) {
       const { orgId, rejection: kind } = record
@@ -72,13 +84,9 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
     keySetRecovered: (url) => logger.info({ url }, 'key set of callers usable now'),
 
     mintSettled(mint) {
-      const { org: orgId, requestId, url, reason, error } = mint
       metrics.mintSettled(mint)
       traces?.mintSettled(mint)
-      if (error === undefined) return
-      const { code: outcome, message: detail } = error
-      const durationMs = Math.round(mint.durationMs)
-      logger.warn({ orgId, requestId, url, reason, outcome, durationMs, detail }, 'mint failed')
+      mintFailed(mint)
     },
     warmed(orgs, failed) {
       if (failed === 0) logger.info({ orgs }, 'warm orgs minted')
@@ -113,5 +121,15 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
     },
     storeLost: (reason) => logger.warn({ reason }, 'fleet store lost: this replica mints for itself'),
     storeBack: () => logger.info('fleet store available'),
+
+    tokenAsked: (outcome) => minter?.requests.add(outcome),
+    minterAsked(mint) {
+      minter?.requests.add(mint.error?.code ?? 'ok')
+      traces?.mintSettled(mint)
+      // While it is lost, it is asked every few seconds: told as that.
+      if (mint.reason !== 'probe') mintFailed(mint)
+    },
+    minterLost: (reason) => logger.warn({ reason }, 'minter lost: tokens that are held go on working'),
+    minterBack: () => logger.info('minter available'),
   }
 }

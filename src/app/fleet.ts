@@ -8,17 +8,16 @@ import { contextTrusting } from '../trusted-certificates.ts'
 
 /** Undefined without `fleet.store`. Does not wait for the store. A reload may change the password in `live`. */
 export async function openFleet(
-  { appId, appSecret, baseUrl, fleet: settings, tokens }: Config,
+  { app, baseUrl, fleet: settings, tokens }: Config,
   live: { readonly config: Config },
   observer: StoreObserver,
 ): Promise<Fleet | undefined> {
-  if (settings.store === undefined) return undefined
+  if (settings.store === undefined || app === undefined) return undefined
   // Loads the Redis client, too, which keeps the process busy for about 100 ms. Later, a request would lose that time.
   const { Fleet } = await import('../fleet/fleet.ts')
   return new Fleet({
-    appId,
     baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
-    appSecret,
+    ...app,
     store: {
       ...settings,
       address: settings.store,

@@ -77,8 +77,13 @@ export class LiveRules {
   }
 }
 
-function callerRule({ keyFiles, jwt, ...rule }: Config['callers'][number]): CallerRule {
-  return { ...rule, keys: keyFiles?.map(({ content }) => content), jwt: jwt && jwtCredential(jwt) }
+function callerRule({ keyFiles, jwt, minterSocket, ...rule }: Config['callers'][number]): CallerRule {
+  return {
+    socket: minterSocket,
+    ...rule,
+    keys: keyFiles?.map(({ content }) => content),
+    jwt: jwt && jwtCredential(jwt),
+  }
 }
 
 function jwtCredential({ jwks, jwksCaFile, jwksTokenFile, ...claims }: JwtSettings): JwtCredential {
@@ -91,19 +96,23 @@ type JwtSettings = NonNullable<Config['callers'][number]['jwt']>
 /** Names accepted in `Host` by the admin listener. */
 export function adminHosts({ admin, listen }: Config): HostList {
   if (admin.address !== 'off' && admin.address.kind === 'unix') return HOSTS_ON_SOCKET
-  const own = admin.address === 'off' ? [] : hostOf(admin.address)
-  return new HostList([...LOOPBACK_NAMES, ...own, ...listen.hosts])
+  return new HostList([...LOOPBACK_NAMES, ...hostOf(admin.address), ...listen.hosts])
 }
 
 /** The host as clients write it. */
-function hostOf(address: ListenAddress): string[] {
-  if (address.kind === 'unix') return []
+function hostOf(address: ListenAddress | 'off'): string[] {
+  if (address === 'off' || address.kind === 'unix') return []
   return [address.host.includes(':') ? `[${address.host}]` : address.host]
 }
 
 /** The paths of the sockets that callers have to themselves. */
 export function callerSockets({ callers }: Config): string[] {
   return callers.flatMap(({ socket }) => socket ?? [])
+}
+
+/** The same at the minter. */
+export function minterSockets({ callers }: Config): string[] {
+  return callers.flatMap(({ minterSocket }) => minterSocket ?? [])
 }
 
 /** Compares in constant time. Digests have one length, so the time says nothing about the length of the key either. */

@@ -9,7 +9,7 @@ import { readVersion, revision } from '../version.ts'
 import { type App, startApp } from './app.ts'
 import { Log } from './log.ts'
 
-export interface Running extends Pick<App, 'address' | 'adminAddress'> {
+export interface Running extends Pick<App, 'address' | 'adminAddress' | 'minterAddress'> {
   /** Resolves with the exit code: 0 after a drained stop, 1 if connections had to be cut. */
   readonly stopped: Promise<number>
 }
@@ -40,7 +40,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
     const stopped = stopOnSignal(signals, app, config, log).finally(() => log.flush())
     const isReady = await Promise.race([app.warmed.then(() => true), stopped.then(() => false)])
     if (isReady) logStarted(config, app, log)
-    return { address: app.address, adminAddress: app.adminAddress, stopped }
+    return { address: app.address, minterAddress: app.minterAddress, adminAddress: app.adminAddress, stopped }
   } finally {
     await log.flush()
   }
@@ -69,12 +69,18 @@ function logStarted(config: Config, app: App, log: Log): void {
     address: app.address,
     adminAddress: app.adminAddress ?? 'off',
     baseUrl: config.baseUrl.href,
-    secret: config.appSecretFile === undefined ? 'from the environment' : `from ${config.appSecretFile.path}`,
+    minterAddress: app.minterAddress,
+    ...sourceOf(config),
   }
   const failing = app.readiness().filter(({ isOk }) => !isOk)
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
   if (failed.length === 0) log.logger.info(fields, 'ready')
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
+}
+
+function sourceOf({ minter, appSecretFile }: Config) {
+  if (minter.url !== undefined) return { minter: minter.url.text }
+  return { secret: appSecretFile === undefined ? 'from the environment' : `from ${appSecretFile.path}` }
 }
 
 type Signals = ReturnType<typeof listenForSignals>

@@ -1,18 +1,22 @@
 /** The token side of the app: endpoint, guard, cache, and the rotation of the secret, built from the configuration. */
 
+import assert from 'node:assert/strict'
 import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
 import { TokenError } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
+import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Origin } from '../origin/origin.ts'
 import { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import { TokenCache } from '../token/token-cache.ts'
+import type { TokenSource } from '../token/token-source.ts'
 import { WatchedFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
+import { openMinterSource } from './minter.ts'
 import { openTokenEndpoint } from './origin.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
@@ -20,10 +24,16 @@ const WARM_AT_ONCE = 8
 /** How long a warm org may wait for the end of pauses, in all. */
 const LONGEST_WARM_PAUSE_SECONDS = 5
 
+/** A sidecar whose minter is lost asks it so often. */
+const MINTER_PROBE_MS = 2_000
+
 const REJECTED = 'app_credentials_rejected'
 
 export class TokenSide {
-  readonly credentials: AppCredentials
+  /** Undefined for a sidecar of a minter. */
+  readonly credentials: AppCredentials | undefined
+  /** Set for a sidecar alone. */
+  readonly minter: MinterSource | undefined
   readonly tokens: TokenCache
   readonly guard: MintGuard
   readonly #warmOrgs: readonly OrgId[]
@@ -32,25 +42,46 @@ export class TokenSide {
   readonly #secretFile: WatchedFile | undefined
   readonly #stopped = new AbortController()
   #probe: NodeJS.Timeout | undefined
+  /** Of a sidecar, while its minter is lost. */
+  #minterProbe: NodeJS.Timeout | undefined
 
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
-  constructor(config: Config, origin: Origin, events: Events, fleet: Fleet | undefined) {
+  constructor(
+    config: Config,
+    origin: Origin,
+    events: Events,
+    fleet: Fleet | undefined,
+    live: { readonly config: Config },
+  ) {
     const { tokens: settings } = config
     const appSecretFile = config.appSecretFile?.path
     this.#warmOrgs = settings.warm
     this.#origin = origin
     this.#events = events
-    this.credentials = new AppCredentials(new AppKey(config.appId, config.appSecret), (state, inUse) => {
-      this.guard.resume(REJECTED)
-      fleet?.secretReplaced(inUse)
-      events.secretReloaded(state, appSecretFile)
-    })
-    // What our own end breaks off tells nothing of the endpoint.
-    const mintSettled: Events['mintSettled'] = (mint) => {
-      if (!this.#stopped.signal.aborted) events.mintSettled(mint)
+    const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
+    const { url } = config.minter
+    if (url !== undefined) {
+      this.minter = openMinterSource(url, config, origin, live, {
+        ...events,
+        minterAsked: (mint) => {
+          if (isEnding()) return
+          events.minterAsked(mint)
+          this.#probeMinter(mint.org)
+        },
+      })
     }
-    const endpoint = openTokenEndpoint(config, origin, this.credentials, { mintSettled }, () => this.reloadSecret())
-    this.guard = new MintGuard(settings, endpoint, {
+    if (config.app !== undefined) {
+      const { appId, appSecret } = config.app
+      this.credentials = new AppCredentials(new AppKey(appId, appSecret), (state, inUse) => {
+        this.guard.resume(REJECTED)
+        fleet?.secretReplaced(inUse)
+        events.secretReloaded(state, appSecretFile)
+      })
+      if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile, appId, this.credentials)
+    }
+    const source = this.minter ?? (this.credentials && this.#openEndpoint(config, this.credentials, isEnding))
+    assert(source !== undefined)
+    this.guard = new MintGuard(settings, source, {
       mintsPaused: (code, pauseMs) => {
         if (this.#stopped.signal.aborted) return
         events.mintsPaused(code, pauseMs)
@@ -67,24 +98,34 @@ export class TokenSide {
       },
       fleet?.inFrontOf(this.guard) ?? this.guard,
     )
-    if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile, config.appId)
+  }
+
+  #openEndpoint(config: Config, credentials: AppCredentials, isEnding: () => boolean): TokenSource {
+    const mintSettled: Events['mintSettled'] = (mint) => {
+      if (!isEnding()) this.#events.mintSettled(mint)
+    }
+    return openTokenEndpoint(config, this.#origin, credentials, { mintSettled }, () => this.reloadSecret())
   }
 
   /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
   get areCredentialsRejected(): boolean {
-    return this.guard.pauseOfAll?.code === REJECTED && !this.credentials.wereAccepted
+    return this.guard.pauseOfAll?.code === REJECTED && !this.#wereAccepted
+  }
+
+  get #wereAccepted(): boolean {
+    return this.credentials?.wereAccepted === true || this.minter?.hasGiven === true
   }
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
-    const { key, wereAccepted } = this.credentials
-    return this.guard.pauseOfAll?.code === REJECTED || (key.isRejected && !wereAccepted)
+    const isKeyRejected = this.credentials?.key.isRejected === true
+    return this.guard.pauseOfAll?.code === REJECTED || (isKeyRejected && !this.#wereAccepted)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
     const rejected = 'holds a secret that the token endpoint rejects: correct it'
-    return this.#secretFile?.problem ?? (this.credentials.state === 'rejected' ? rejected : undefined)
+    return this.#secretFile?.problem ?? (this.credentials?.state === 'rejected' ? rejected : undefined)
   }
 
   /**
@@ -130,6 +171,7 @@ export class TokenSide {
   close(): void {
     this.#stopped.abort()
     clearTimeout(this.#probe)
+    clearTimeout(this.#minterProbe)
     this.#secretFile?.close()
     this.tokens.purge()
     this.#origin.close()
@@ -148,10 +190,21 @@ export class TokenSide {
     }, pauseMs).unref()
   }
 
-  #watchSecret(path: string, appId: string): WatchedFile {
+  /** While the minter is lost, the return of it is noticed without a request. */
+  #probeMinter(org: OrgId): void {
+    clearTimeout(this.#minterProbe)
+    if (this.minter?.problem === undefined) return
+    const probe = () => {
+      this.#minterProbe?.refresh() // in case that a pause lets no call through
+      this.tokens.mint(org, 'probe').catch(() => undefined)
+    }
+    this.#minterProbe = setTimeout(probe, MINTER_PROBE_MS).unref()
+  }
+
+  #watchSecret(path: string, appId: string, credentials: AppCredentials): WatchedFile {
     return new WatchedFile({
       path,
-      onContent: (bytes) => this.credentials.offer(new AppKey(appId, parseSecretBytes(bytes))),
+      onContent: (bytes) => credentials.offer(new AppKey(appId, parseSecretBytes(bytes))),
       onProblem: (problem) => this.#events.secretUnusable(path, problem),
     })
   }

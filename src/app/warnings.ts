@@ -10,6 +10,7 @@ import type { OrgId } from '../org-id.ts'
 import { endpointText } from '../token/token-endpoint.ts'
 import type { Traces } from '../traces/traces.ts'
 import type { Log } from './log.ts'
+import type { MinterParts } from './minter.ts'
 import type { ConfigReload } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
@@ -22,6 +23,7 @@ export function warningsOf(
   log: Log,
   reload: ConfigReload,
   fleet: Fleet | undefined,
+  minter: MinterParts | undefined,
   traces: Traces | undefined,
   live: { readonly config: Config },
 ): WarningChecks {
@@ -97,9 +99,16 @@ export function warningsOf(
       const { dropped, problem = 'it does not answer' } = traces.queue
       return `The collector at traces.endpoint does not get all spans, and ${dropped} were dropped since the start: ${problem}. Requests do not wait for it. Check its address and its log.`
     },
+    minter_lost() {
+      const problem = side.minter?.problem
+      if (problem === undefined) return undefined
+      return `No token can be had: the minter of this sidecar ${problem}. Tokens that are held go on working. Check minter.url, minter.caFile, and the minter.`
+    },
     connections_refused() {
-      const { isRefusing, most, setting } = listener.limit
-      if (!isRefusing) return undefined
+      const refusing = [listener.limit, ...(minter === undefined ? [] : [minter.listener.limit])]
+      const limit = refusing.find(({ isRefusing }) => isRefusing)
+      if (limit === undefined) return undefined
+      const { most, setting } = limit
       return `Client connections are refused, or closed while idle, because ${most} are open. Find the clients that leave them open, or raise ${setting}.`
     },
     tls_certificate() {
@@ -124,7 +133,7 @@ export function warningsOf(
   }
 }
 
-const CERTIFICATE_SETTING = /^(?:listen\.tls|origin)\.(?:certFile|keyFile|clientCaFile)\b/
+const CERTIFICATE_SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
 const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 const COOKIE_EPISODE_MS = 3_600_000
 const WEEK_MS = 7 * 24 * 3_600_000
@@ -138,11 +147,14 @@ interface Certificate {
 }
 
 /** Those that others check, and the CAs of clients, each with its chain: an intermediate that has ended breaks it, too. */
-function certificatesOf({ listen, origin }: Config): Certificate[] {
+function certificatesOf({ listen, origin, minter }: Config): Certificate[] {
   const files = {
     'listen.tls.certFile': listen.tls.certFile,
     'listen.tls.clientCaFile': listen.tls.clientCaFile,
     'origin.certFile': origin.certFile,
+    'minter.tls.certFile': minter.tls.certFile,
+    'minter.tls.clientCaFile': minter.tls.clientCaFile,
+    'minter.certFile': minter.certFile,
   }
   return Object.entries(files).flatMap(([setting, file]) =>
     (file?.content.match(PEM) ?? []).map((pem) => {

@@ -1,6 +1,7 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
 import { openFleet } from '../app/fleet.ts'
+import { minterContext, openMinterOrigin, openMinterSource } from '../app/minter.ts'
 import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
@@ -23,7 +24,8 @@ export async function check(
   print(renderSettings(loaded))
   print(`\n${warnings.map((warning) => `warning: ${warning}\n`).join('')}`)
   print(`The configuration ${warnings.length === 0 ? 'is good' : 'can be used'}.\n`)
-  print(`Tokens come from: ${endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })}\n`)
+  const endpoint = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
+  print(`Tokens come from: ${config.minter.url === undefined ? endpoint : `the minter at ${config.minter.url.text}`}\n`)
   const { store } = config.fleet
   if (store !== undefined) {
     const problem = await tryFleetStore(config)
@@ -66,7 +68,8 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
     return { lines: [`not tried: ${org} is not in orgs.allow`], isGood: false }
   }
   const { url, durationMs, error } = await mintOnce(config, org)
-  const call = `${config.tokens.endpoint.method} ${url} (${Math.round(durationMs)} ms)`
+  const method = config.minter.url === undefined ? config.tokens.endpoint.method : 'POST'
+  const call = `${method} ${url} (${Math.round(durationMs)} ms)`
   if (error === undefined) return { lines: [`got a token for ${org}`, call], isGood: true }
   const { status, detail } = PROBLEMS[error.code]
   // Of the rest, the detail says when to repeat a request.
@@ -87,15 +90,20 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
   return problem
 }
 
-/** Makes one call of the token endpoint, and resolves with what the endpoint tells its observer. */
+/** Makes one call of the token endpoint, or of the minter, and resolves with what that tells its observer. */
 async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
-  const { appId, appSecret } = config
-  const secureContext = serviceContext(config.origin)
-  const origin = await openOrigin(config, 1, { secureContext })
+  const { app, minter } = config
+  const origin =
+    minter.url === undefined
+      ? await openOrigin(config, 1, { secureContext: serviceContext(config.origin) })
+      : openMinterOrigin(minter.url, config, { secureContext: minterContext(minter) })
   try {
     return await new Promise((resolve, reject) => {
-      const credentials = new AppCredentials(new AppKey(appId, appSecret))
-      openTokenEndpoint(config, origin, credentials, { mintSettled: resolve }).mint(org).catch(reject)
+      const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret))
+      const observer = { mintSettled: resolve, minterAsked: resolve, minterLost: () => {}, minterBack: () => {} }
+      const source = credentials && openTokenEndpoint(config, origin, credentials, observer)
+      const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, { config }, observer))
+      asked?.mint(org).catch(reject)
     })
   } finally {
     origin.close()

@@ -45,6 +45,9 @@ export async function probe(
   graceMs?: number,
 ): Promise<0 | 1> {
   const { config } = await loadConfig({ file: command.file, env })
+  const { app } = config
+  if (app === undefined)
+    throw new Error('a sidecar of a minter (minter.url) has no credentials: run probe at the minter')
   const path = pathToGet(command.path ?? DEFAULT_PATH, config)
   const org = orgToAsk(command.org ?? '', config)
   const waitMs = command.wait === undefined ? 0 : parseWait(command.wait)
@@ -60,14 +63,19 @@ export async function probe(
   }
   const tell = (what: string) => terminal.tell(`  ${what}\n`)
   const unknownOrg = madeUpOrg(org, config.orgs.pattern)
-  const report = await ask(config, path, { org, unknownOrg, waitMs, graceMs, tell })
+  const report = await ask(config, app, path, { org, unknownOrg, waitMs, graceMs, tell })
   if (command.json === true) terminal.print(`${JSON.stringify(report, null, 2)}\n`)
   else terminal.print(command.yaml === true ? renderYaml(report.settings) : renderPage(report))
   return report.findings.some(({ about, outcome }) => about === 'token endpoint' && outcome === 'seen') ? 0 : 1
 }
 
-async function ask(config: Config, path: string, task: Task): Promise<Report> {
-  const { baseUrl, appId, appSecret, tokens } = config
+async function ask(
+  config: Config,
+  { appId, appSecret }: NonNullable<Config['app']>,
+  path: string,
+  task: Task,
+): Promise<Report> {
+  const { baseUrl, tokens } = config
   const { org } = task
   const { endpoint, field } = tokens
   const startedAt = performance.now()

@@ -10,6 +10,7 @@ import {
   lastingText,
   milliseconds,
   refusalText,
+  serviceText,
   stateText,
 } from '../admin/page/words.ts'
 import type { StatusDocument } from '../admin/status.ts'
@@ -47,7 +48,7 @@ function renderStatus(document: StatusDocument): string {
   const failing = checks.filter(({ isOk }) => !isOk)
   const lines = [
     `${isReady ? stateText(document).toLowerCase() : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${duration(program.uptimeMs)}`,
-    `App ${service.appId} at ${service.baseUrl}`,
+    serviceText(service),
     ...failing.map(({ name, detail }) => `not ready: ${name}${detail === undefined ? '' : `: ${detail}`}`),
     ...warnings.map((warning) => `warning ${lastingText(warning)}: ${warning.text}`),
     '',

@@ -22,7 +22,7 @@ export function parseAddress(text: string): ListenAddress {
   return text.startsWith('unix:') ? parseUnix(text.slice('unix:'.length)) : parseTcp(text)
 }
 
-export function parseAdminAddress(text: string): ListenAddress | 'off' {
+export function parseAddressOrOff(text: string): ListenAddress | 'off' {
   return text === 'off' ? 'off' : parseAddress(text)
 }
 
@@ -123,6 +123,33 @@ export function parseTracesEndpoint(text: string): URL {
 /** Returns true if the network can read what is sent to this URL, the App secret included. */
 export function isReadableOnTheWay(url: URL): boolean {
   return url.protocol === 'http:' && !isLoopback(url.hostname.replace(/^\[|\]$/g, ''))
+}
+
+/** Where a sidecar gets its tokens. */
+export interface MinterUrl {
+  /** Only scheme, host and port count. */
+  readonly baseUrl: URL
+  /** Of a unix socket; undefined for TCP. */
+  readonly socketPath: string | undefined
+  /** As people read it. */
+  readonly text: string
+}
+
+const MINTER_EXAMPLE = 'write https://minter.example.com:8443, or unix:/path'
+
+/** @throws {Unsuitable} */
+export function parseMinterUrl(text: string): MinterUrl {
+  if (text.startsWith('unix:')) {
+    const { path } = parseUnix(text.slice('unix:'.length), 'unix:/run/oap/minter.sock')
+    return { baseUrl: new URL('http://127.0.0.1'), socketPath: path, text }
+  }
+  if (text.includes('@')) throw new Unsuitable(`contains a user name or password: ${MINTER_EXAMPLE}`)
+  if (!/^https?:\/\/[^/?#\\\s]+\/?$/.test(text) || !URL.canParse(text)) {
+    throw new Unsuitable(`is not the URL of a minter: ${MINTER_EXAMPLE}`)
+  }
+  const baseUrl = new URL(text)
+  if (isReadableOnTheWay(baseUrl)) throw new Unsuitable('is plain http to another machine: use https')
+  return { baseUrl, socketPath: undefined, text: baseUrl.origin }
 }
 
 const STORE_EXAMPLE = 'write redis://host:6379, rediss://host:6379/0 or redis+unix:///run/redis.sock'

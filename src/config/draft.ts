@@ -19,7 +19,7 @@ export interface Given {
 }
 
 /** Never quoted in a message: each could be a secret in the wrong place. */
-const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store']
+const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store', 'minter.url']
 
 /** Its file has a watcher of its own, so no reload depends on it. */
 const WATCHED_ELSEWHERE = 'appSecretFile'
@@ -132,7 +132,7 @@ export class Draft {
   async #readValue(schema: z.ZodType, given: unknown, at: string): Promise<unknown> {
     const setting = settingAt(at)
     if (given === null || given === '') return this.refuse(at, 'has no value: give it one, or remove the name')
-    if (given === undefined && setting?.key === at && setting.isRequired) return this.#refuseMissing(setting)
+    if (given === undefined && setting?.key === at && setting.isRequired) return this.refuseMissing(setting)
     const isVariable = setting !== undefined && this.#variables.has(setting.key)
     const { data, error } = await schema.safeParseAsync(decode(schema, given, isVariable ? '' : this.#folder))
     for (const file of Array.isArray(data) ? data : [data]) if (file instanceof ReadFile) this.#note(file, at)
@@ -140,7 +140,7 @@ export class Draft {
     return data
   }
 
-  #refuseMissing({ key, variable }: Setting): void {
+  refuseMissing({ key, variable }: Pick<Setting, 'key' | 'variable'>): void {
     // It may be in the file that could not be read.
     if (this.#file?.problem !== undefined) return
     const place = this.#file === undefined ? 'a config file (--config FILE)' : 'the config file'

@@ -65,6 +65,14 @@ export const callerKeyFile = () =>
     return key
   })
 
+/** A JWT for `X-Proxy-Key`. */
+export const jwtFile = () =>
+  file((bytes) => {
+    const jwt = parseKey(bytes)
+    if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(jwt.reveal())) return jwt
+    throw new Unsuitable('holds no signed JWT: three parts with a dot between them')
+  }).optional()
+
 export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES).optional()
 
 /** Of clients: Node's servers verify a chain up to its root, and trust none that ends before. */

@@ -5,7 +5,6 @@
 
 import { z } from 'zod'
 import type { ListenAddress } from '../listener/bind.ts'
-import type { Secret } from '../secret.ts'
 import { Draft, type Given } from './draft.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from './problem.ts'
 import { reportContradictions, reportOpenings, reportRisks, type SoundSettings } from './relations.ts'
@@ -54,10 +53,10 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   reportContradictions(latest, refuse)
   reportContradictions(result, refuse)
   if (running !== undefined) reportOpenings(running, result, refuse)
-  const appSecret = secretOf(latest, draft)
+  const app = appOf(latest, draft)
   const usesProxy = running === undefined && latest.origin.proxyFromEnv === true
   const proxies = usesProxy ? readProxyVariables(env, refuse) : running?.proxies
-  if (draft.problems.length > 0 || appSecret === undefined) {
+  if (draft.problems.length > 0) {
     const hints = running === undefined ? unknownVariables(env) : []
     throw new ConfigRefused(draft.problems, draft.files, hints)
   }
@@ -65,7 +64,7 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   // Without a problem, all values are there.
   const config: Config = {
     ...(result as Settings),
-    appSecret: running?.appSecret ?? appSecret,
+    app: running === undefined ? app : running.app,
     learnsStatuses: running?.learnsStatuses ?? draft.given.get('tokens.rejectedStatuses')?.source === 'default',
     proxies,
   }
@@ -88,7 +87,11 @@ function mixture({ shape }: z.ZodObject, running: object, latest: object, prefix
   return Object.fromEntries(entries)
 }
 
-function secretOf(latest: SoundSettings, { problems, refuse, warn }: Draft): Secret | undefined {
+/** Undefined for a sidecar of a minter, or if there is a problem. */
+function appOf(latest: SoundSettings, draft: Draft): Config['app'] {
+  const { problems, refuse, warn } = draft
+  if ('url' in latest.minter) return undefined
+  if (!('appId' in latest)) draft.refuseMissing({ key: 'appId', variable: 'OAP_APP_ID' })
   const [isInFile, isInEnvironment] = ['appSecretFile' in latest, 'appSecret' in latest]
   if (isInFile && isInEnvironment) refuse('appSecret', 'is set, and so is appSecretFile: keep one, better the file')
   // A secret in the wrong place is not a missing secret, and the file that could not be read may name it.
@@ -97,7 +100,8 @@ function secretOf(latest: SoundSettings, { problems, refuse, warn }: Draft): Sec
     refuse('appSecretFile', 'is required: name the file that holds the App secret, or set OAP_APP_SECRET')
   }
   if (isInEnvironment) warn('appSecret', 'is in the environment, which other processes may read: use appSecretFile')
-  return latest.appSecretFile?.content ?? latest.appSecret
+  const { appId, appSecret = latest.appSecretFile?.content } = latest
+  return appId === undefined || appSecret === undefined ? undefined : { appId, appSecret }
 }
 
 /**

@@ -40,37 +40,97 @@ export function reportContradictions(settings: SoundSettings, refuse: Report): v
   if (hosts.includes('*') && hosts.length > 1) {
     refuse('listen.hosts', 'has "*" and other names: keep only "*" to accept all, or remove it')
   }
-  if ('certFile' in tls && address?.kind === 'unix') {
-    refuse('listen.tls.certFile', 'is set, but listen.address is a unix socket, which speaks no TLS')
-  }
-  if ('clientCaFile' in tls && !('certFile' in tls)) {
-    refuse('listen.tls.clientCaFile', 'needs listen.tls.certFile: clients show certificates over TLS only')
-  }
+  reportTls('listen', address, tls, refuse)
+  reportTls('minter', settings.minter.address, settings.minter.tls, refuse)
   const { store, cluster } = fleet
   if (cluster === true && (store?.kind === 'unix' || (store?.database ?? 0) > 0)) {
     refuse('fleet.store', 'is a unix socket or names a database, but a cluster speaks TCP and has only database 0')
   }
-  reportKeyPair('listen.tls', tls, refuse)
   reportKeyPair('origin', origin, refuse)
+  reportMinter(settings, refuse)
+  reportSidecar(settings, refuse)
   reportOrgIds(settings, refuse)
   reportCallers(settings, refuse)
 }
 
+function reportTls(
+  group: 'listen' | 'minter',
+  address: ListenAddress | 'off' | undefined,
+  tls: SoundSettings['listen']['tls'],
+  refuse: Report,
+): void {
+  if ('certFile' in tls && typeof address === 'object' && address.kind === 'unix') {
+    refuse(`${group}.tls.certFile`, `is set, but ${group}.address is a unix socket, which speaks no TLS`)
+  }
+  if ('clientCaFile' in tls && !('certFile' in tls)) {
+    refuse(`${group}.tls.clientCaFile`, `needs ${group}.tls.certFile: clients show certificates over TLS only`)
+  }
+  reportKeyPair(`${group}.tls`, tls, refuse)
+}
+
 type Pair = Pick<SoundSettings['listen']['tls'], 'certFile' | 'keyFile'>
 
-function reportKeyPair(group: string, pair: Pair, refuse: Report): void {
+function reportKeyPair(group: string, pair: Pair, refuse: Report, key = 'keyFile'): void {
   const [given, ...more] = (['certFile', 'keyFile'] as const).filter((name) => name in pair)
   if (given !== undefined && more.length === 0) {
-    const missing = given === 'certFile' ? 'keyFile' : 'certFile'
-    refuse(`${group}.${given}`, `needs ${group}.${missing}: a certificate and its key belong together`)
+    const [name, missing] = given === 'certFile' ? [given, key] : [key, 'certFile']
+    refuse(`${group}.${name}`, `needs ${group}.${missing}: a certificate and its key belong together`)
   }
   const { certFile, keyFile } = pair
   if (certFile === undefined || keyFile === undefined) return
   try {
     createSecureContext({ cert: certFile.content, key: keyFile.content.reveal() })
   } catch {
-    refuse(`${group}.keyFile`, `is no private key (PEM, not encrypted) of the certificate in ${group}.certFile`)
+    refuse(`${group}.${key}`, `is no private key (PEM, not encrypted) of the certificate in ${group}.certFile`)
   }
+}
+
+/** A minter gives tokens away, so it has to know to whom, and nobody on the way may read them. */
+function reportMinter({ minter, listen, callers }: SoundSettings, refuse: Report): void {
+  const isMinter = 'address' in minter
+  if (isMinter && 'url' in minter)
+    refuse('minter.url', 'is set, and so is minter.address: an instance is one of the two')
+  if (isMinter && callers?.length === 0) refuse('minter.address', 'needs callers: who is none of them gets no token')
+  if (isRemote(minter.address) && !('certFile' in minter.tls)) {
+    refuse('minter.address', 'is open to other machines: set minter.tls.certFile, or use localhost or unix:/path')
+  }
+  if (!isMinter && 'certFile' in minter.tls) refuse('minter.tls.certFile', 'is set, but minter.address is not')
+  if (listen.address !== 'off') return
+  if (!isMinter) refuse('listen.address', 'is off, and minter.address is not set: nothing would listen')
+  if ('certFile' in listen.tls) refuse('listen.tls.certFile', 'is set, but listen.address is off')
+}
+
+/** What a sidecar shows to its minter. */
+const CREDENTIALS = ['keyFile', 'jwtFile', 'certFile'] as const
+
+function reportSidecar(settings: SoundSettings, refuse: Report): void {
+  const { minter, fleet } = settings
+  const { certFile, certKeyFile: keyFile, url } = minter
+  const pair = {
+    ...('certFile' in minter && { certFile }),
+    ...('certKeyFile' in minter && { keyFile }),
+  }
+  reportKeyPair('minter', pair, refuse, 'certKeyFile')
+  const given = CREDENTIALS.filter((name) => name in minter)
+  if (!('url' in minter)) {
+    for (const name of [...given, 'caFile'] as const) {
+      if (name in minter) refuse(`minter.${name}`, 'is for a sidecar, which minter.url would make of this instance')
+    }
+    return
+  }
+  const also = Object.keys({ appId: 0, appSecretFile: 0, appSecret: 0 }).filter((key) => key in settings)
+  if ((settings.appRoutes ?? []).length > 0) also.push('appRoutes')
+  if ('store' in fleet) also.push('fleet.store')
+  for (const key of also) refuse(key, 'is set, and so is minter.url: a sidecar of a minter cannot act as the App')
+  const [first, second] = given
+  if (second !== undefined) refuse(`minter.${second}`, `is set, and so is minter.${first}: keep one`)
+  // The caller's own socket says who it is.
+  if (first === undefined && url !== undefined && url.socketPath === undefined) {
+    refuse('minter.url', 'needs one of minter.keyFile, minter.jwtFile and minter.certFile, to say who this sidecar is')
+  }
+  const isSecure = url === undefined || url.baseUrl.protocol === 'https:'
+  if ('certFile' in minter && !isSecure) refuse('minter.certFile', 'needs an https minter.url')
+  if ('caFile' in minter && !isSecure) refuse('minter.caFile', 'needs an https minter.url')
 }
 
 function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
@@ -86,12 +146,12 @@ function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
   }
 }
 
-const KINDS = ['socket', 'keyFiles', 'jwt', 'certificate'] as const
+const KINDS = ['socket', 'minterSocket', 'keyFiles', 'jwt', 'certificate'] as const
 
 /** A caller has exactly one kind of credential, and no credential may mean two callers. */
-function reportCallers({ callers = [], listen, admin }: SoundSettings, refuse: Report): void {
+function reportCallers({ callers = [], listen, admin, minter }: SoundSettings, refuse: Report): void {
   const owners = new Map<string, string>()
-  for (const address of [listen.address, admin.address]) {
+  for (const address of [listen.address, minter.address, admin.address]) {
     if (typeof address === 'object' && address.kind === 'unix') {
       owners.set(JSON.stringify(['socket', address.path]), 'the proxy itself')
     }
@@ -100,10 +160,14 @@ function reportCallers({ callers = [], listen, admin }: SoundSettings, refuse: R
     const at = `callers[${index}]`
     const label = caller.name === undefined ? at : `caller ${caller.name}`
     if (KINDS.filter((kind) => kind in caller).length !== 1) {
-      refuse(at, 'needs exactly one of socket, keyFiles, jwt and certificate')
+      refuse(at, 'needs exactly one of socket, minterSocket, keyFiles, jwt and certificate')
     }
-    if (caller.certificate !== undefined && !('clientCaFile' in listen.tls)) {
+    if (caller.certificate !== undefined && !('clientCaFile' in listen.tls) && !('clientCaFile' in minter.tls)) {
       refuse(`${at}.certificate`, 'needs listen.tls.clientCaFile: without it, nobody is asked for a certificate')
+    }
+    if ('socket' in caller && listen.address === 'off') refuse(`${at}.socket`, 'is for apps, but listen.address is off')
+    if ('minterSocket' in caller && !('address' in minter)) {
+      refuse(`${at}.minterSocket`, 'is for a sidecar, but minter.address is not set')
     }
     for (const { part, what, id } of identitiesOf(caller)) {
       const owner = owners.get(id)
@@ -119,14 +183,17 @@ function reportCallers({ callers = [], listen, admin }: SoundSettings, refuse: R
 type SoundCaller = NonNullable<SoundSettings['callers']>[number]
 
 /** The name of a caller and its credentials, each as an `id` that two callers must not share. */
-function identitiesOf({ name, socket, keyFiles = [], jwt, certificate }: SoundCaller) {
+function identitiesOf({ name, socket, minterSocket, keyFiles = [], jwt, certificate }: SoundCaller) {
   const identity = (part: string, what: string, ...values: readonly (string | undefined)[]) => {
-    return values.includes(undefined) ? [] : [{ part, what, id: JSON.stringify([part, ...values]) }]
+    // No path is for two listeners.
+    const kind = part === 'minterSocket' ? 'socket' : part
+    return values.includes(undefined) ? [] : [{ part, what, id: JSON.stringify([kind, ...values]) }]
   }
   const keys = new Set(keyFiles.map(({ content }) => content.reveal()))
   return [
     ...identity('name', 'is the name', name),
     ...identity('socket', 'is the socket', socket),
+    ...identity('minterSocket', 'is the socket', minterSocket),
     ...identity('certificate', 'is the certificate', certificate),
     ...[...keys].flatMap((key) => identity('keyFiles', 'hold a key', key)),
     ...identity('jwt', 'has the issuer, audience and subject', jwt?.issuer, jwt?.audience, jwt?.subject),
@@ -155,8 +222,10 @@ export function reportOpenings(running: SoundSettings, resulting: SoundSettings,
     const hasNoLimit = caller.routes?.length === 0
     if (hasNoLimit && identitiesOf(caller).some(({ id }) => limited.has(id))) refuse(`callers[${index}].routes`, AWAY)
   }
-  if ('certFile' in running.listen.tls !== 'certFile' in resulting.listen.tls) {
-    refuse('listen.tls.certFile', 'turns TLS on or off, which needs a restart')
+  for (const group of ['listen', 'minter'] as const) {
+    if ('certFile' in running[group].tls !== 'certFile' in resulting[group].tls) {
+      refuse(`${group}.tls.certFile`, 'turns TLS on or off, which needs a restart')
+    }
   }
 }
 
@@ -193,10 +262,12 @@ export function reportRisks(config: Config, warn: Report): void {
   }
 }
 
-/** Callers of a listener that is open to other machines are taken to be there, unless one has a socket on this one. */
-export function placeOfCallers({ callers, listen }: Config): 'none' | 'here' | 'elsewhere' {
+/** Callers of listeners that are open to other machines are taken to be there, unless one has a socket on this one. */
+export function placeOfCallers({ callers, listen, minter }: Config): 'none' | 'here' | 'elsewhere' {
   if (callers.length === 0) return 'none'
-  return isRemote(listen.address) && callers.every(({ socket }) => socket === undefined) ? 'elsewhere' : 'here'
+  const addresses = [listen.address, minter.address].filter((address) => typeof address === 'object')
+  const areElsewhere = callers.every(({ socket = undefined, minterSocket = socket }) => minterSocket === undefined)
+  return areElsewhere && addresses.every(isRemote) ? 'elsewhere' : 'here'
 }
 
 export function isRemote(address: ListenAddress | 'off' | undefined): boolean {

@@ -8,10 +8,11 @@ import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
 import {
   parseAddress,
-  parseAdminAddress,
+  parseAddressOrOff,
   parseBaseUrl,
   parseFleetStore,
   parseHostName,
+  parseMinterUrl,
   parseSocketPath,
   parseTracesEndpoint,
 } from './address.ts'
@@ -19,6 +20,7 @@ import {
   callerKeyFile,
   certificatesFile,
   clientCaFile,
+  jwtFile,
   keyFile,
   keySetLocation,
   PATH,
@@ -60,8 +62,8 @@ const appId = text().regex(
 )
 
 const listen = group('The listener for apps.', {
-  address: parsedOr('localhost:8080', parseAddress).describe(
-    'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it.',
+  address: parsedOr('localhost:8080', parseAddressOrOff).describe(
+    'Where apps connect: `host:port` or `unix:/path`. `localhost` means 127.0.0.1 and, if the machine has it, ::1. Port 0 takes a free port and logs it. `off` for a minter alone.',
   ),
   allowRemote: flag(false).describe(
     'Permits an `address` that other machines can reach. Anyone there acts as the App, unless `callers` or `callerKeyFile` is set.',
@@ -213,13 +215,18 @@ export const caller = z.strictObject({
     .min(1, 'is empty: name a file')
     .optional()
     .describe('Files with keys for `X-Proxy-Key`.'),
+  minterSocket: parsed(parseSocketPath)
+    .optional()
+    .describe('A unix socket of its own at the minter; who may open it is this caller.'),
   certificate: text()
     .regex(
       /^(dns:[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?|(?!dns:)[a-z][a-z0-9+.-]*:\/\/[^\s*]+)$/,
       'is not a name in a certificate: write spiffe://trust.domain/path, or dns: and a name in lower case',
     )
     .optional()
-    .describe('Name in its client certificate, exactly: `spiffe://…` or `dns:…`. Needs `listen.tls.clientCaFile`.'),
+    .describe(
+      'Name in its client certificate, exactly: `spiffe://…` or `dns:…`. Needs `listen.tls.clientCaFile`, or `minter.tls.clientCaFile`.',
+    ),
   jwt: jwt.optional().describe('The JWT that the caller sends in `X-Proxy-Key`.'),
   orgs: list(parsed(parseOrgRule)).describe('Org ids that it may name; a trailing `*` stands for any ending.'),
   routes: list(parsed(parseRoutePattern)).describe(
@@ -248,6 +255,37 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
     .describe('Begins the name of every key in the store.'),
 })
 
+const minter = group('Sidecars without the secret: a minter gives them the tokens of their Orgs. See docs/minter.md.', {
+  address: parsed(parseAddress)
+    .optional()
+    .describe(
+      'This instance is a minter, and sidecars ask it here: `host:port` or `unix:/path`. Needs `callers`, and `minter.tls` if other machines can reach it.',
+    ),
+  tls: group('TLS between sidecars and minter.', {
+    certFile: certificatesFile()
+      .describe('PEM file with the certificate of `minter.address` and its chain.')
+      .meta(RELOADABLE),
+    keyFile: privateKeyFile().describe('PEM file with the private key of the certificate.').meta(RELOADABLE),
+    clientCaFile: clientCaFile().describe('CA certificates (PEM) to verify those of sidecars.').meta(RELOADABLE),
+  }),
+  url: parsed(parseMinterUrl)
+    .optional()
+    .describe(
+      'This instance is a sidecar, and its tokens come from this minter: `https://host:port`, `unix:/path`, or `http://` to this machine. It has no `appId` and no secret then.',
+    ),
+  keyFile: keyFile().describe('File with the key that this sidecar sends to the minter.').meta(RELOADABLE),
+  jwtFile: jwtFile()
+    .describe('File with the JWT that this sidecar sends to the minter, such as a service account token.')
+    .meta(RELOADABLE),
+  certFile: certificatesFile()
+    .describe('PEM file with the certificate that this sidecar shows to the minter, and its chain.')
+    .meta(RELOADABLE),
+  certKeyFile: privateKeyFile().describe('PEM file with the private key of `minter.certFile`.').meta(RELOADABLE),
+  caFile: certificatesFile()
+    .describe('PEM file with the CA certificates that the minter must have one of; no others count then.')
+    .meta(RELOADABLE),
+})
+
 const replay = group('The repeat of a request whose token was rejected.', {
   maxBodyBytes: size('64KiB', '0B', '64MiB').describe(
     'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
@@ -255,7 +293,7 @@ const replay = group('The repeat of a request whose token was rejected.', {
 })
 
 const admin = group('The admin listener: health, metrics and the status page.', {
-  address: parsedOr('localhost:9090', parseAdminAddress).describe('Its address: `host:port`, `unix:/path` or `off`.'),
+  address: parsedOr('localhost:9090', parseAddressOrOff).describe('Its address: `host:port`, `unix:/path` or `off`.'),
   allowRemote: flag(false).describe('Gives other machines the status page and purging, not only health and metrics.'),
 })
 
@@ -289,7 +327,7 @@ const shutdown = group('What happens after SIGTERM or SIGINT.', {
 })
 
 export const declaration = z.strictObject({
-  appId: appId.describe('The App id, without `:`.'),
+  appId: appId.optional().describe('The App id, without `:`.'),
   appSecretFile: secretFile().describe(
     'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
   ),
@@ -318,6 +356,7 @@ export const declaration = z.strictObject({
   routes,
   tokens,
   fleet,
+  minter,
   replay,
   admin,
   log,
@@ -330,8 +369,8 @@ export type Settings = z.output<typeof declaration>
 
 /** A configuration that was accepted. */
 export interface Config extends Settings {
-  /** From the file, or else from the environment. */
-  readonly appSecret: Secret
+  /** Undefined for a sidecar of a minter. The secret is that of the file, or else of the environment. */
+  readonly app: { readonly appId: string; readonly appSecret: Secret } | undefined
   /** `tokens.rejectedStatuses` is not set, so other statuses are learned. */
   readonly learnsStatuses: boolean
   /** Undefined unless `origin.proxyFromEnv`. */

@@ -116,17 +116,29 @@ export function admit(
   verified?: Caller | CallerRefusal,
 ): Admission {
   const found = gatherFields(head.rawFields, rules.sendCookies)
+  const sender = senderOf(head, found, rules, peer, verified)
+  if (sender !== undefined && 'verdict' in sender) return sender
+  const admission = admitTarget(head, found, rules, newRequestId, sender)
+  return admission.verdict === 'admitted' || sender === undefined ? admission : { ...admission, caller: sender }
+}
+
+/** Who has sent a request, by its head and its connection. Undefined where no callers are configured. */
+export function senderOf(
+  head: RequestHead,
+  found: RequestFindings,
+  rules: AdmissionRules,
+  peer: Peer,
+  verified?: Caller | CallerRefusal,
+): Caller | undefined | Exclude<Admission, Admitted> {
   const early = checkMethod(head, found) ?? checkHost(found, rules) ?? checkSender(found, rules)
   if (early !== undefined) return early
-  if (rules.callers === undefined) return admitTarget(head, found, rules, newRequestId)
+  if (rules.callers === undefined) return undefined
   const { callerKey = '' } = found
   const caller = verified ?? rules.callers.identify(peer, keysIn(found), callerKey)
   if (caller === 'unverified') return { verdict: 'unverified', token: callerKey }
   // A 403 would say that the credential is wrong.
   if (caller === 'no key set') return refuse('caller_keys_unavailable', 'callers', caller)
-  if (typeof caller === 'string') return refuse('caller_refused', 'callers', caller)
-  const admission = admitTarget(head, found, rules, newRequestId, caller)
-  return admission.verdict === 'admitted' ? admission : { ...admission, caller }
+  return typeof caller === 'string' ? refuse('caller_refused', 'callers', caller) : caller
 }
 
 function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: RequestFindings): Refusal | undefined {
@@ -237,7 +249,11 @@ function originFormOf({ target: url }: RequestHead, hosts: HostList): string | R
   return rest.startsWith('/') ? rest : `/${rest}`
 }
 
-function admitOrg({ orgId: value }: RequestFindings, rules: AdmissionRules, caller?: Caller): OrgId | Refusal {
+export function admitOrg(
+  { orgId: value }: Pick<RequestFindings, 'orgId'>,
+  rules: AdmissionRules,
+  caller?: Caller,
+): OrgId | Refusal {
   if (value === undefined || value === '') return refuse('org_id_missing')
   const orgId = parseOrgId(value, rules.orgPattern)
   if (orgId === undefined) return refuse('org_id_invalid', 'orgs.pattern', faultOfOrgId(value, rules.orgPattern))
@@ -267,7 +283,7 @@ function fieldsForOrigin(
   return fields
 }
 
-function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
+export function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
   return isChunked || contentLength > 0
 }
 

@@ -45,7 +45,8 @@ export interface Gateway {
   readonly tracing?: Tracing | undefined
   /** Each response tells the time that it took here (`Server-Timing`). */
   readonly tellsTime: boolean
-  readonly credentials: AppCredentials
+  /** Undefined where no request goes as the bare App. */
+  readonly credentials: AppCredentials | undefined
   readonly origin: Origin
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
@@ -212,7 +213,10 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   #takeCredential({ orgId }: Admitted): Credential | undefined {
     const { tokens, credentials } = this.#gateway
-    if (orgId === undefined) return credentials.key
+    if (orgId === undefined) {
+      assert(credentials !== undefined)
+      return credentials.key
+    }
     const found = tokens.get(orgId, this.#kind)
     if (found !== undefined) this.#writableRecord.token = found.result
     return found?.token
@@ -373,6 +377,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
   #judgeAsApp(key: AppKey, status: number): Promise<AppKey> | undefined {
     const { credentials } = this.#gateway
+    assert(credentials !== undefined)
     if (status >= 200 && status <= 299) credentials.accepted(key)
     if (status !== UNAUTHORIZED) return undefined
     const other = credentials.rejected(key)

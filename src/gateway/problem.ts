@@ -24,6 +24,23 @@ export function respondToOptions(response: OwnResponse, requestId: string): numb
   return 204
 }
 
+/** Returns the status. The content is for its receiver alone. */
+export function respondWithJson(response: OwnResponse, requestId: string, value: object): number {
+  const content = Buffer.from(`${JSON.stringify(value)}\n`).toString('latin1')
+  const head = [
+    'HTTP/1.1 200 OK',
+    'content-type: application/json',
+    `content-length: ${content.length}`,
+    'cache-control: no-store',
+    'x-content-type-options: nosniff',
+    `x-request-id: ${requestId}`,
+    `date: ${httpDate()}`,
+  ]
+  response.contentBytes = content.length
+  response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n${content}`)
+  return 200
+}
+
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
 export function respondWithProblem(response: OwnResponse, { method, requestId }: RequestRecord, failure: Failure) {
   const { code, tokenEndpointStatus } = failure

@@ -17,7 +17,8 @@ export interface ListenerObserver {
 }
 
 export interface ListenerOptions extends WaitLimits {
-  readonly address: ListenAddress
+  /** `off`: only the sockets of callers. */
+  readonly address: ListenAddress | 'off'
   readonly socketMode: number
   /** Listening sockets to use instead of binding `address`. */
   readonly inheritedSockets?: readonly number[] | undefined
@@ -59,11 +60,12 @@ export class Listener implements ConnectionOwner {
     this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.tunnels)
   }
 
-  /** Resolves with the address as it stands in a URL. */
+  /** Resolves with the address as it stands in a URL, or `off`. */
   async listen(): Promise<string> {
     const { address, socketMode, inheritedSockets } = this.options
-    const bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    this.#bound.set(undefined, bound)
+    const bound =
+      address === 'off' ? undefined : await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
+    if (bound !== undefined) this.#bound.set(undefined, bound)
     const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.options
     const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs)
     const check = () => {
@@ -71,7 +73,7 @@ export class Listener implements ConnectionOwner {
       for (const connection of this.#connections.values()) connection.check(now, this.options)
     }
     this.#sweep = setInterval(check, Math.min(1_000, Math.max(20, least / 4))).unref()
-    return bound.address
+    return bound?.address ?? 'off'
   }
 
   /**
@@ -116,7 +118,8 @@ export class Listener implements ConnectionOwner {
   }
 
   #newServer(callerSocket?: string): Server {
-    const isOnSocket = callerSocket !== undefined || this.options.address.kind === 'unix'
+    const { address } = this.options
+    const isOnSocket = callerSocket !== undefined || (address !== 'off' && address.kind === 'unix')
     return createServer(SOCKETS, (socket) => {
       const place = placeOfPeer(socket, isOnSocket ? 'unix' : 'tcp')
       const isLocal = place === 'here'

@@ -7,14 +7,17 @@ import type { Origin } from './origin.ts'
 
 const MAX_CONTENT_BYTES = 64 * 1024
 
-export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields'> {
+export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields' | 'needsNewConnection'> {
+  readonly content?: Buffer
+  /** The content of any answer is wanted, not only that of a success. */
+  readonly readsErrors?: boolean
   /** The head is the answer, whatever its status. */
   readonly ignoresContent?: boolean
 }
 
 export interface CallAnswer extends EndpointAnswer, Pick<ResponseHead, 'keepsAlive' | 'keepAliveSeconds'> {}
 
-/** Sends a request without content, once. `onCall` is told what breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
+/** Sends a request, once. `onCall` is told what breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
   request: CallRequest,
@@ -33,7 +36,8 @@ export function call(
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
-        if (request.ignoresContent !== true && head.status >= 200 && head.status <= 299) return
+        const isWanted = request.readsErrors === true || (head.status >= 200 && head.status <= 299)
+        if (request.ignoresContent !== true && isWanted) return
         clearTimeout(timer)
         succeed(head)
         attempt.discardResponse()
@@ -57,7 +61,7 @@ export function call(
         reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
       },
     }
-    const attempt = new Attempt(request, undefined, sink)
+    const attempt = new Attempt(request, request.content, sink)
     onCall?.(() => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })

@@ -12,6 +12,8 @@ import type { ProxyTunnel } from './proxy-tunnel.ts'
 export interface ConnectorOptions {
   /** Only scheme, host and port are used. */
   readonly baseUrl: URL
+  /** Of a unix socket, in place of host and port. */
+  readonly socketPath?: string | undefined
   /** For TCP and TLS together. */
   readonly connectTimeoutMs: number
   /** Replaces the CA certificates of the runtime. Read for each connection, because a reload may change it. */
@@ -89,9 +91,9 @@ export class Connector {
   }
 
   #connect(address: string, reader: SocketReader): Socket {
+    const { socketPath } = this.#options
     const options = {
-      host: address,
-      port: this.#port,
+      ...(socketPath === undefined ? { host: address, port: this.#port } : { path: socketPath }),
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,

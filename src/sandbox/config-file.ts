@@ -9,6 +9,7 @@ export interface ConfigFile {
     readonly name?: string
     readonly socket?: string
     readonly keyFiles?: readonly string[]
+    readonly minterSocket?: string
     readonly certificate?: string
     readonly jwt?: {
       readonly issuer?: string
@@ -84,6 +85,20 @@ export interface ConfigFile {
     readonly caFile?: string
     readonly timeout?: string
     readonly prefix?: string
+  }
+  readonly minter?: {
+    readonly address?: string
+    readonly tls?: {
+      readonly certFile?: string
+      readonly keyFile?: string
+      readonly clientCaFile?: string
+    }
+    readonly url?: string
+    readonly keyFile?: string
+    readonly jwtFile?: string
+    readonly certFile?: string
+    readonly certKeyFile?: string
+    readonly caFile?: string
   }
   readonly replay?: {
     readonly maxBody?: string

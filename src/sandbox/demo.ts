@@ -23,12 +23,15 @@ async function runDemo(): Promise<number> {
   // Git keeps no file modes, and the proxy warns about a readable secret. This one is public.
   await chmod(new URL('../../config/sandbox.secret', import.meta.url), 0o600).catch(() => undefined)
   const { config } = await loadConfig({ file: CONFIG_FILE, env: process.env })
-  const { baseUrl, appId, appSecret } = config
+  const { baseUrl, app } = config
   if (baseUrl.hostname !== '127.0.0.1' && baseUrl.hostname !== 'localhost') {
     throw new Error('npm start runs its own service: unset OAP_BASE_URL, or set it to http://127.0.0.1:PORT')
   }
   const port = Number(baseUrl.port || 80)
-  await using sandbox = await startSandbox({ port, appId, appSecret: appSecret.reveal() })
+  await using sandbox = await startSandbox({
+    port,
+    ...(app && { appId: app.appId, appSecret: app.appSecret.reveal() }),
+  })
   // With port 0 the sandbox has picked a port. People read this log, unless the environment says otherwise.
   const env = { OAP_LOG_FORMAT: 'pretty', ...process.env, OAP_BASE_URL: sandbox.baseUrl + baseUrl.pathname }
   const proxy = await serve({ file: CONFIG_FILE, env })

@@ -141,6 +141,16 @@ export class OrgTokens {
     return ageMs >= aheadAgeMs(this.lifeMs(this.current), this.#lot)
   }
 
+  /** The same without jitter, for a holder that keeps the token. */
+  isDueAt(now: number, day: number): boolean {
+    return now >= this.#nextMintAt && ageOf(this.current, now, day) >= aheadAgeMs(this.lifeMs(this.current), 0)
+  }
+
+  /** Of the current token, as the last mint that brought it said. */
+  get statedLifeMs(): number {
+    return this.#statedMs
+  }
+
   formerAt(now: number, day: number): AccessToken | undefined {
     return this.former && ageOf(this.former, now, day) < this.former.statedLifeMs ? this.former : undefined
   }

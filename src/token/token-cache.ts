@@ -148,6 +148,10 @@ export class TokenCache {
     throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
   }
 
+  isMinting(org: OrgId): boolean {
+    return this.#mints.has(org)
+  }
+
   /** Joins the mint that is under way, or starts one. */
   mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
     const underway = this.#mints.get(org)

@@ -39,5 +39,6 @@ export const NO_GAUGES: Gauges = {
   logLinesOmitted: 0,
   spansDropped: 0,
   isStoreAvailable: false,
+  isMinterAvailable: true,
   originConnections: { busy: 1, free: 3 },
 }

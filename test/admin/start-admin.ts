@@ -22,7 +22,7 @@ export interface AdminSettings extends Partial<AdminOptions> {
 }
 
 export class AdminUnderTest implements AsyncDisposable {
-  readonly metrics = new Metrics({ hasFleet: true })
+  readonly metrics = new Metrics({ hasFleet: true, isMinter: true, isSidecar: true })
   readonly tokens: TokenCache
   /** A bad state that lasts. */
   paused: { text: string; leftMs: number } | undefined
@@ -48,7 +48,7 @@ export class AdminUnderTest implements AsyncDisposable {
     )
     const sources: AdminSources = {
       version,
-      service: { baseUrl: 'https://api.example.com/', appId: 'my-app' },
+      service: { baseUrl: 'https://api.example.com/', appId: 'my-app', minter: undefined },
       configurationTakenOverAt: () => new Date(0),
       callers: () => this.callers,
       readiness: () => this.checks,

@@ -57,7 +57,7 @@ test('a caller of each kind, with its files read and its paths resolved against 
   expect(given.get('callers')?.text).toContain('; {"name":"reports","keyFiles":["one.key","two.key"],"orgs":["*"],')
 })
 
-const EXACTLY_ONE = 'needs exactly one of socket, keyFiles, jwt and certificate'
+const EXACTLY_ONE = 'needs exactly one of socket, minterSocket, keyFiles, jwt and certificate'
 
 test.each([
   ['callers: billing', ['callers (1:10): is not a list']],

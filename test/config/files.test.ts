@@ -29,7 +29,7 @@ describe('the secret file', () => {
     inFolder(async (folder) => {
       const file = await folder.write('secret', content)
       const { config, warnings } = await loadConfig(withSecretIn(file))
-      expect([config.appSecret.reveal(), config.appSecretFile?.path, warnings]).toEqual([secret, file, []])
+      expect([config.app?.appSecret.reveal(), config.appSecretFile?.path, warnings]).toEqual([secret, file, []])
     }),
   )
 
@@ -52,7 +52,7 @@ describe('the secret file', () => {
   test('a byte order mark is part of the secret, with a warning that names it', () =>
     inFolder(async (folder) => {
       const { config, warnings } = await loadConfig(withSecretIn(await folder.write('secret', '\ufeffs3cret')))
-      expect(config.appSecret.reveal()).toBe('\ufeffs3cret')
+      expect(config.app?.appSecret.reveal()).toBe('\ufeffs3cret')
       expect(warnings).toEqual([
         'appSecretFile (OAP_APP_SECRET_FILE): begins with a byte order mark (U+FEFF), which counts as part of the secret: save the file without it, unless the secret begins so',
       ])
@@ -105,18 +105,18 @@ describe('the secret file', () => {
       const file = await folder.write('conf/proxy.yaml', 'appSecretFile: secret')
       for (const each of [file, relative(process.cwd(), file)]) {
         const { config } = await loadConfig({ file: each, env: WITHOUT_SECRET })
-        expect(config.appSecret.reveal()).toBe('from-the-file')
+        expect(config.app?.appSecret.reveal()).toBe('from-the-file')
         expect(config.appSecretFile?.path).toBe(folder.at(join('conf', 'secret')))
       }
       const fromVariable = await loadConfig({ file, ...withSecretIn(relative(process.cwd(), folder.at('secret'))) })
-      expect(fromVariable.config.appSecret.reveal()).toBe('from-the-variable')
+      expect(fromVariable.config.app?.appSecret.reveal()).toBe('from-the-variable')
     }))
 })
 
 describe('the secret in the environment', () => {
   test('is accepted with a warning', async () => {
     const { config, warnings } = await loadWith({ OAP_APP_SECRET: 's3cret\n' })
-    expect([config.appSecret.reveal(), config.appSecretFile]).toEqual(['s3cret', undefined])
+    expect([config.app?.appSecret.reveal(), config.appSecretFile]).toEqual(['s3cret', undefined])
     expect(warnings).toEqual([
       'appSecret (OAP_APP_SECRET): is in the environment, which other processes may read: use appSecretFile',
     ])

@@ -76,7 +76,7 @@ describe('the schema', () => {
       )
     const keys = keysIn(top)
     expect(keys).toEqual(settings.map(({ key }) => key).filter((key) => key !== 'appSecret'))
-    expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(15)
+    expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(17)
     expect(renderSchema()).not.toContain('"required"')
   })
 })

@@ -15,10 +15,19 @@ describe('the source of a value', () => {
       fleet: { timeoutMs: 100, prefix: 'oap', cluster: false },
       shutdown: { delayMs: 0, timeoutMs: 10_000 },
     })
-    expect([config.appSecret.reveal(), config.baseUrl.href]).toEqual([GOOD.OAP_APP_SECRET, 'https://api.example.com/'])
+    expect([config.app?.appSecret.reveal(), config.baseUrl.href]).toEqual([
+      GOOD.OAP_APP_SECRET,
+      'https://api.example.com/',
+    ])
     expect([config.proxies, config.fleet.store, config.listen.callerKeyFile]).toEqual([undefined, undefined, undefined])
     const unset = [...given].filter(([, { source }]) => source === 'not set').map(([key]) => key)
-    expect(unset.filter((key) => !key.endsWith('File'))).toEqual(['fleet.store', 'fleet.username', 'traces.endpoint'])
+    expect(unset.filter((key) => !key.endsWith('File'))).toEqual([
+      'fleet.store',
+      'fleet.username',
+      'minter.address',
+      'minter.url',
+      'traces.endpoint',
+    ])
   })
 
   test('the environment overrides the file, and the file the default', async () => {
@@ -135,8 +144,8 @@ describe('a wrong configuration', () => {
 
   test('a required setting is missing', async () => {
     expect(await refusalOf({ env: { OAP_BASE_URL: '' } })).toEqual([
-      'appId (not set): is required: set it in a config file (--config FILE), or as OAP_APP_ID',
       'baseUrl (not set): is required: set it in a config file (--config FILE), or as OAP_BASE_URL',
+      'appId (not set): is required: set it in a config file (--config FILE), or as OAP_APP_ID',
       'appSecretFile (not set): is required: name the file that holds the App secret, or set OAP_APP_SECRET',
     ])
   })
@@ -288,5 +297,5 @@ test('a reload takes over the settings that need no restart, and keeps all other
   const { listen, orgs } = running.config
   const taken = { listen: { ...listen, hosts: ['a.example'] }, orgs: { ...orgs, allow: ['acme'] } }
   expect(config).toEqual({ ...running.config, ...taken })
-  expect(config.appSecret.reveal()).toBe(GOOD.OAP_APP_SECRET)
+  expect(config.app?.appSecret.reveal()).toBe(GOOD.OAP_APP_SECRET)
 })

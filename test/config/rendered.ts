@@ -143,12 +143,17 @@ function referenceLines(setting: Setting): string[] {
   // An empty list of callers is refused.
   if (setting.defaultValue !== undefined && setting.key !== 'callers')
     return [...comment, `${indent}${mark}${name}: ${yamlOf(setting.defaultValue)}`]
-  return [...comment, `${indent}# ${name}: ${setting.isRequired ? '(required)' : '(none)'}`]
+  return [...comment, `${indent}# ${name}: ${isRequired(setting) ? '(required)' : '(none)'}`]
+}
+
+/** Only a sidecar of a minter needs no `appId`. */
+function isRequired({ key, isRequired }: Setting): boolean {
+  return isRequired || key === 'appId'
 }
 
 function defaultCell(setting: Setting): string {
   if (SECRET_KEYS.includes(setting.key)) return 'one of the two'
-  if (setting.isRequired) return 'required'
+  if (isRequired(setting)) return 'required'
   if (setting.defaultValue === undefined) return 'none'
   return `\`${Array.isArray(setting.defaultValue) ? JSON.stringify(setting.defaultValue) : String(setting.defaultValue)}\``
 }

@@ -173,7 +173,10 @@ describe('the shared gateway', async () => {
     const [{ args, ports }] = proxyPod.containers
     expect(args).toEqual(['serve', '--config', '/etc/org-access-proxy/proxy.yaml'])
     const { address } = config.listen
-    expect(ports).toContainEqual({ name: 'proxy', containerPort: address.kind === 'tcp' && address.port })
+    expect(ports).toContainEqual({
+      name: 'proxy',
+      containerPort: address !== 'off' && address.kind === 'tcp' && address.port,
+    })
   })
 
   test('over TLS, has a valid configuration, without a warning about credentials in the clear', async () => {

@@ -46,7 +46,10 @@ describe('settings', () => {
 })
 
 describe('metrics', () => {
-  const families = [...new Metrics({ hasFleet: true }).families(NO_GAUGES, '0'), new Warnings({}).family()]
+  const families = [
+    ...new Metrics({ hasFleet: true, isMinter: true, isSidecar: true }).families(NO_GAUGES, '0'),
+    new Warnings({}).family(),
+  ]
   const names = families.map(({ name }) => name)
 
   test('each has its row in Operations, and no other', () => {

@@ -137,6 +137,6 @@ describe('npm start', () => {
     const { config } = await loadConfig({ file: CONFIG_FILE, env: {} })
     expect(config.baseUrl.href).toBe('http://127.0.0.1:9080/')
     expect(config.appId).toBe(DEFAULT_APP_ID)
-    expect(config.appSecret.reveal()).toBe(DEFAULT_APP_SECRET)
+    expect(config.app?.appSecret.reveal()).toBe(DEFAULT_APP_SECRET)
   })
 })

@@ -59,6 +59,11 @@ export class ProxyUnderTest implements AsyncDisposable {
     return portOf(this.app.adminAddress)
   }
 
+  get minterPort(): number {
+    if (this.app.minterAddress === undefined) throw new Error('started without minter.address')
+    return portOf(this.app.minterAddress)
+  }
+
   /** An answer of the admin listener. */
   async askAdmin(path: string, method = 'GET'): Promise<{ readonly status: number; readonly content: string }> {
     const raw = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`
@@ -124,9 +129,10 @@ export async function startProxy(
       changes.notify()
     },
   }
+  const { appId, appSecret } = service.tokens
+  const own = { appId, appSecretFile: await folder.write('secret', appSecret) }
   const basis: ProxySettings = {
-    appId: service.tokens.appId,
-    appSecretFile: await folder.write('secret', service.tokens.appSecret),
+    ...(settings['minter.url'] === undefined && own),
     baseUrl: service.baseUrl,
     'listen.address': 'localhost:0',
     'admin.address': 'off',
@@ -170,8 +176,8 @@ async function startUntil(atEnd: (stop: () => Promise<void>) => void, ...[option
 
 /** With `TEST_TLS=1`, every proxy that says nothing about TLS listens under TLS, and `RawClient` speaks TLS with it. */
 function underTls(settings: ProxySettings, files: Readonly<Record<string, string>>): ProxySettings {
-  const isUnix = settings['listen.address']?.startsWith('unix:') === true
-  if (process.env['TEST_TLS'] !== '1' || isUnix || files['proxy.yaml']?.includes('tls:') === true) return {}
+  const isPlain = /^(unix:|off$)/.test(settings['listen.address'] ?? '')
+  if (process.env['TEST_TLS'] !== '1' || isPlain || files['proxy.yaml']?.includes('tls:') === true) return {}
   const { certificate, key } = certificateFiles('localhost')
   return { 'listen.tls.certFile': certificate, 'listen.tls.keyFile': key }
 }

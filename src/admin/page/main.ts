@@ -4,7 +4,7 @@ import type { StatusDocument } from '../status.ts'
 import { byId, part, setLines, setText, setTexts } from './dom.ts'
 import { showErrors, showOrgs, showWarnings } from './lists.ts'
 import { drawPlots } from './plots.ts'
-import { answersText, counted, duration, milliseconds, number, rate, stateText, utc } from './words.ts'
+import { answersText, counted, duration, milliseconds, number, rate, serviceText, stateText, utc } from './words.ts'
 
 const POLL_MS = 2000
 const TIMEOUT_MS = 5000
@@ -51,7 +51,7 @@ function showHead(status: StatusDocument): void {
   })
   setTexts(document, {
     '#program': `${version} on Node ${node}, host ${host}, process ${pid}, up ${duration(uptimeMs)}`,
-    '#service': `App ${service.appId} at ${service.baseUrl}`,
+    '#service': serviceText(service),
     '#configuration': `Configuration applied ${utc(configuration.takenOverAt)}`,
     '#callers': named.length === 0 ? '' : `Callers: ${named.join('; ')}`,
   })

@@ -5,6 +5,11 @@ import type { StatusDocument } from '../status.ts'
 export type ErrorReport = StatusDocument['errors'][number]
 export type Org = StatusDocument['orgs'][number]
 
+/** The service, and how its tokens are had. */
+export function serviceText({ baseUrl, appId, minter }: StatusDocument['service']): string {
+  return minter === undefined ? `App ${appId} at ${baseUrl}` : `${baseUrl}, with tokens from the minter at ${minter}`
+}
+
 /** Two digits at least, and no more below ten. */
 export function number(value: number): string {
   return value >= 10

@@ -1,0 +1,122 @@
+/** Both roles of a minter, from the configuration: the listener for sidecars, and a sidecar's source of tokens. */
+
+import type { SecureContext } from 'node:tls'
+import { isRemote } from '../config/relations.ts'
+import type { Config } from '../config/schema.ts'
+import { Listener } from '../listener/server.ts'
+import type { TlsMaterial } from '../listener/tls.ts'
+import { MinterReception } from '../minter/minter-reception.ts'
+import { MinterSource } from '../minter/minter-source.ts'
+import { TokenGiver } from '../minter/token-giver.ts'
+import { call } from '../origin/call.ts'
+import type { ConnectorOptions } from '../origin/connector.ts'
+import { Origin } from '../origin/origin.ts'
+import type { TokenCache } from '../token/token-cache.ts'
+import { contextTrusting } from '../trusted-certificates.ts'
+import { readVersion } from '../version.ts'
+import type { Events } from './events.ts'
+import type { LiveRules } from './rules.ts'
+
+type MinterUrl = NonNullable<Config['minter']['url']>
+
+/** Trusts the CA of the minter and no other, if it is named: no public one speaks for a private name. */
+export function minterContext({ caFile, certFile, certKeyFile }: Config['minter']): SecureContext | undefined {
+  const shown = certFile && certKeyFile && { cert: certFile.content, key: certKeyFile.content.reveal() }
+  return contextTrusting(caFile?.content, shown, 'no others')
+}
+
+export interface MinterParts {
+  readonly reception: MinterReception
+  readonly listener: Listener
+}
+
+/** The listener for sidecars; undefined unless `minter.address` is set. */
+export function openMinter(
+  { listen, minter }: Config,
+  side: { readonly tokens: TokenCache },
+  rules: LiveRules,
+  newRequestId: () => string,
+  maxOutgoing: number,
+  events: Events,
+): MinterParts | undefined {
+  if (minter.address === undefined) return undefined
+  const allowsRemote = isRemote(minter.address)
+  const reception = new MinterReception({
+    allowsRemote,
+    maxInFlight: listen.maxInFlight,
+    headersTimeoutMs: listen.headersTimeoutMs,
+    // Any name will do: a page that rebinds its own has no credential, and browsers mark each POST with Origin.
+    rules: () => rules.onSocket,
+    newRequestId,
+    giver: new TokenGiver(side.tokens),
+    observer: events,
+  })
+  const listener = new Listener(
+    {
+      ...listen,
+      address: minter.address,
+      allowRemote: allowsRemote,
+      tls: tlsMaterial(minter.tls),
+      maxOutgoing,
+      tunnels: () => 0,
+      observer: events,
+    },
+    reception,
+  )
+  return { reception, listener }
+}
+
+export function tlsMaterial({ certFile, keyFile, clientCaFile }: Config['listen']['tls']): TlsMaterial | undefined {
+  if (certFile === undefined || keyFile === undefined) return undefined
+  return { certificates: certFile.content, key: keyFile.content, clientCaCertificates: clientCaFile?.content }
+}
+
+/** A pool of connections to the minter. */
+export function openMinterOrigin(
+  url: MinterUrl,
+  { origin, tokens }: Pick<Config, 'origin' | 'tokens'>,
+  live: Pick<ConnectorOptions, 'secureContext'>,
+): Origin {
+  return new Origin({
+    baseUrl: url.baseUrl,
+    socketPath: url.socketPath,
+    connections: tokens.mintConcurrency,
+    connectTimeoutMs: origin.connectTimeoutMs,
+    maxConnectionAgeMs: origin.maxConnectionAgeMs,
+    get secureContext() {
+      return live.secureContext
+    },
+  })
+}
+
+/**
+ * The longest call, as shares of `tokens.mintTimeout`: so that a request gets the error that names the minter, and once the minter
+ * was lost, so that its return is seen soon. A mint of the minter goes on, and its token serves the next call.
+ */
+const LONGEST_CALL = { usual: 0.92, lost: 0.4 }
+
+/** A reload may change `live`. */
+export function openMinterSource(
+  url: MinterUrl,
+  config: Config,
+  origin: Origin,
+  live: { readonly config: Config },
+  observer: Pick<Events, 'minterAsked' | 'minterLost' | 'minterBack'>,
+): MinterSource {
+  const source: MinterSource = new MinterSource({
+    minter: url.text,
+    host: url.baseUrl.host,
+    userAgent: `org-access-proxy/${readVersion()}`,
+    key: () => (live.config.minter.keyFile ?? live.config.minter.jwtFile)?.content,
+    call: (request, onCall) => {
+      const share = source.problem === undefined ? LONGEST_CALL.usual : LONGEST_CALL.lost
+      return call(origin, { ...request, readsErrors: true }, config.tokens.mintTimeoutMs * share, onCall)
+    },
+    observer: {
+      mintSettled: (mint) => observer.minterAsked(mint),
+      minterLost: (reason) => observer.minterLost(reason),
+      minterBack: () => observer.minterBack(),
+    },
+  })
+  return source
+}
