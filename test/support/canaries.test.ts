@@ -1,3 +1,5 @@
+/** The search for secrets finds each form in which one could get out. */
+
 import { gzipSync } from 'node:zlib'
 import { expect, test } from 'vitest'
 import { Canaries, randomMarker, randomSecret } from './canaries.ts'

@@ -1,3 +1,5 @@
+/** A full collection of garbage, when the test asks for one. */
+
 import { setFlagsFromString } from 'node:v8'
 import { runInNewContext } from 'node:vm'
 

@@ -1,6 +1,7 @@
+/** The options of a token cache with all defaults of the settings. */
+
 import type { TokenCacheOptions } from '../../src/token/token-cache.ts'
 
-/** The options of a token cache with all defaults of the settings. */
 export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
   maxOrgs: 10_000,
   settleTimeMs: 5_000,
