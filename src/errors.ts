@@ -219,7 +219,7 @@ export const PASSED_ON = [
   'org_not_allowed',
 ] as const satisfies readonly (keyof typeof REFUSALS)[]
 
-/** The exchange with the origin failed; names of RFC 9209 §2.3. */
+/** The exchange with the service failed; names of RFC 9209 §2.3. */
 const ORIGIN_PROBLEMS = {
   connection_refused: {
     status: 502,
@@ -367,7 +367,7 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
   }
 }
 
-/** Thrown by everything that mints. The message is the hint, too: it never holds a secret, a token or a response body. */
+/** Thrown by everything that mints. The message is the hint, too: it never holds a secret, a token or the content of a response. */
 export class TokenError extends FailureError<TokenErrorCode> {
   constructor(code: TokenErrorCode, hint: string, options?: TokenErrorOptions) {
     const { stackTraceLimit } = Error

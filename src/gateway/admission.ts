@@ -31,7 +31,7 @@ export interface AdmissionRules {
   readonly allowedOrgs: ReadonlySet<string>
   /** Empty: all. */
   readonly allowedRoutes: readonly RoutePattern[]
-  /** True if an origin may read the path as the token endpoint. */
+  /** True if a service may read the path as the token endpoint. */
   readonly isTokenEndpoint: (path: string) => boolean
   readonly allowTokenEndpoint: boolean
   readonly appRoutes: readonly RoutePattern[]

@@ -54,7 +54,7 @@ export function gatherFields(rawFields: readonly string[], keepsCookies = false)
 }
 
 interface RequestFieldRule {
-  /** `handshake`: to the origin with a WebSocket handshake only. `cookie`: if `origin.sendCookies` is set. */
+  /** `handshake`: to the service with a WebSocket handshake only. `cookie`: if `origin.sendCookies` is set. */
   readonly goesOn: 'always' | 'handshake' | 'cookie' | 'never'
   readonly finding: RequestFinding | undefined
 }
@@ -66,7 +66,7 @@ const plain = passed()
 const dropped = read()
 const imitation = read('imitation')
 
-/** All of them are protected: a request is refused if an origin that reads `_` as `-` could take another name for one of them. */
+/** All of them are protected: a request is refused if a service that reads `_` as `-` could take another name for one of them. */
 const PROTECTED: Readonly<Record<string, RequestFieldRule>> = {
   connection: read('connection'),
   'content-length': read('length'),
@@ -135,7 +135,7 @@ function remembering<Rule extends string | object>(classify: (lowerCase: string)
 }
 
 const requestFieldRule = remembering((name) => {
-  // A CGI-like origin reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`.
+  // A service like CGI reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`.
   const words = name.split(/[-_]/).filter((word) => word !== '')
   if (name.includes('_') && protectedRule(words.join('-')) !== undefined) return imitation
   return protectedRule(name) ?? plain

@@ -16,7 +16,7 @@ export class ResponseHead {
   hasDate = false
   /** Its `Vary` names the org, or everything. */
   variesByOrg = false
-  /** The protocol that the origin switches to, in lower case. */
+  /** The protocol that the service switches to, in lower case. */
   upgrade: string | undefined = undefined
   /** True if the service keeps the connection; for how long, if it says so. */
   readonly keepsAlive: boolean
@@ -137,7 +137,7 @@ function withoutOurStatus(value: string): string {
 }
 
 /**
- * Returns the head in latin1. Adds a `Date` if the origin sent none (RFC 9110 §6.6.1), a `Vary`, and `connectionLines`.
+ * Returns the head in latin1. Adds a `Date` if the service sent none (RFC 9110 §6.6.1), a `Vary`, and `connectionLines`.
  */
 export function responseHeadText(head: ResponseHead, isChunked: boolean, connectionLines: string): string {
   const { fields } = head

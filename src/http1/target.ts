@@ -1,4 +1,4 @@
-/** Request targets (RFC 9112 §3.2): which are refused, and which an origin may read as the token endpoint. */
+/** Request targets (RFC 9112 §3.2): which are refused, and which a service may read as the token endpoint. */
 
 /** Most targets: no segment begins with a dot, and every character is unreserved or one of the usual marks. */
 const PLAIN = /^(?:\/[\w\-~!$&'()*+,=:@][\w\-.~!$&'()*+,=:@]*)+\/?(?:\?[\w\-.~!$&'()*+,;=:@/?%[\]{}|"<>^`]*)?$/
@@ -30,8 +30,8 @@ export function pathOf(target: string): string {
 }
 
 /**
- * True if an origin may resolve a dot segment: a segment is `.` or `..` when it is decoded once or twice, between separators
- * of either kind, with or without `;parameters` (servlet containers read `/..;/` as `/../`), or at the end of what an origin
+ * True if a service may resolve a dot segment: a segment is `.` or `..` when it is decoded once or twice, between separators
+ * of either kind, with or without `;parameters` (servlet containers read `/..;/` as `/../`), or at the end of what a service
  * takes for the path if it decodes before it looks for the query.
  */
 function hasDotSegment(path: string): boolean {
@@ -59,7 +59,7 @@ interface EndpointSegments {
 }
 
 /**
- * Returns a test of paths: true if an origin may read the path as a token endpoint, that of version 2.0 or `configured`. An
+ * Returns a test of paths: true if a service may read the path as a token endpoint, that of version 2.0 or `configured`. An
  * endpoint is compared without a first segment such as `v2`, and whatever precedes it in the path counts as a prefix. Compares
  * after decoding twice, without regard to case, without `;parameters` and without empty segments. Servers disagree on two
  * points, so every reading counts: a segment of parameters alone (`/;x/`) counts as a segment or not, and an encoded separator
@@ -124,7 +124,7 @@ function endsInEndpoint(names: readonly string[], endpoint: EndpointSegments, en
   if (!last.test(names[end] ?? '')) return false
   const start = startOfRow(names, between, end)
   if (start === undefined) return false
-  // One segment has the org id. An origin may skip segments without a name, and an encoded separator may join two segments into
+  // One segment has the org id. A service may skip segments without a name, and an encoded separator may join two segments into
   // one.
   let named = 0
   for (let i = start - 1; i >= 0; i--) {

@@ -4,8 +4,8 @@ import { readFileSync } from 'node:fs'
 
 /** Descriptors that Node itself, the log and the listeners need. */
 const OWN_DESCRIPTORS = 40
-/** An episode of refusals ends after this time without one. */
-const EPISODE_PAUSE_MS = 10_000
+/** The next refusal after so long a pause is told anew. */
+const TOLD_AGAIN_AFTER_MS = 10_000
 
 function descriptorLimit(): number {
   if (process.platform !== 'linux') return Number.POSITIVE_INFINITY
@@ -45,10 +45,10 @@ export class ConnectionLimit {
   }
 
   get isRefusing(): boolean {
-    return performance.now() - this.#lastRefusalAt < EPISODE_PAUSE_MS
+    return performance.now() - this.#lastRefusalAt < TOLD_AGAIN_AFTER_MS
   }
 
-  /** Counts a refusal. Returns true for the first of an episode. */
+  /** Counts a refusal. Returns true for the first one after a pause. */
   refuse(): boolean {
     const isFirst = !this.isRefusing
     this.refused++

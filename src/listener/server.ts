@@ -11,7 +11,7 @@ import type { RequestHandler } from './request-handler.ts'
 import { ListenerTls, type TlsMaterial } from './tls.ts'
 
 export interface ListenerObserver {
-  /** The first refusal of an episode. `most`: the connections that are open. */
+  /** The first refusal after a pause of ten seconds. */
   connectionsRefused(limit: ConnectionLimit): void
   handshakeFailed(reason: unknown): void
 }

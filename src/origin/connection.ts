@@ -70,6 +70,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
   /** True once the connection takes no more attempts. */
   #isClosed = false
   #isTunnel = false
+  /** The sink wants no more content for now. */
+  #isPaused = false
   /** For the next read. Undefined if the last one is still in use. */
   #buffer: Buffer | undefined
   /** Monotonic milliseconds. No request is taken after it. */
@@ -182,9 +184,10 @@ export class Connection implements AttemptPlace, ResponseEvents {
    * content that was cut would look complete. Behind a pause, it reads the reset by itself.
    */
   #pauseForTurn(): void {
-    if (this.#socket?.isPaused() !== false) return // the sink goes on when it can
-    this.#socket.pause()
-    setImmediate(() => this.resume())
+    const socket = this.#socket
+    if (socket === undefined || this.#isPaused) return
+    socket.pause()
+    setImmediate(() => socket.resume())
   }
 
   responseHead(response: ReceivedResponse): void {
@@ -231,10 +234,14 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const use = this.attempt.sink.responseContent(bytes, start, end)
     if (use === 'consumed') return
     this.#buffer = undefined
-    if (use === 'pause') this.#socket?.pause()
+    if (use !== 'pause') return
+    this.#isPaused = true
+    this.#socket.pause()
   }
 
   resume(): void {
+    if (!this.#isPaused) return
+    this.#isPaused = false
     this.#progress = Number.NaN
     this.#socket?.resume()
   }
@@ -255,7 +262,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const isDiscarding = this.#isDiscarding
     const attempt = this.#detach()
     assert(attempt !== undefined && response !== undefined)
-    if (this.#socket?.isPaused() === true) this.#socket.resume() // the last piece of content has paused it
+    this.resume() // the last piece of content may have paused it
     // Bytes behind the response belong to no other one of ours.
     if (this.#persists && next === this.#readBytes) this.#pool.freed(this, response.keepAliveSeconds)
     else this.#close()
@@ -297,7 +304,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const socket = this.#socket
     if (socket === undefined || this.attempt?.isSent !== true) return -1
     if (this.#isDiscarding) return 0
-    if (this.#response !== undefined) return socket.isPaused() ? Number.NaN : this.#contentBytes
+    if (this.#response !== undefined) return this.#isPaused ? Number.NaN : this.#contentBytes
     // It has taken all that has come from the client.
     if (this.#content?.isOver === false && socket.writableLength === 0) return Number.NaN
     return socket.bytesWritten - socket.writableLength

@@ -1,4 +1,4 @@
-/** Opens connections to the origin: TCP or TLS, directly or through a proxy, within a time limit. */
+/** Opens connections to the service: TCP or TLS, directly or through a proxy, within a time limit. */
 
 import net, { type OnReadOpts, type Socket } from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'

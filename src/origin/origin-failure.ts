@@ -30,7 +30,7 @@ const CERTIFICATE_FAULTS: Readonly<Record<string, string>> = {
 /** Verification results of OpenSSL, as Node names them, and of Node's own look at the names. */
 const CERTIFICATE = /^(?:CERT_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|INVALID_|HOSTNAME_MISMATCH|CRL_)/
 
-/** Returns `error`, which arose on a connection to the origin, as one of ours. */
+/** Returns `error`, which arose on a connection to the service, as one of ours. */
 export function originError(error: Error): OriginError {
   if (error instanceof OriginError) return error
   const { code: systemCode = '', syscall }: NodeJS.ErrnoException = error

@@ -1,4 +1,4 @@
-/** Reaches the origin through a proxy that the environment names, with one CONNECT per connection (RFC 9110 §9.3.6). */
+/** Reaches the service through a proxy that the environment names, with one CONNECT per connection (RFC 9110 §9.3.6). */
 
 import { isIP, type Socket } from 'node:net'
 import { unescape as percentDecoded } from 'node:querystring'
@@ -18,11 +18,11 @@ export interface Proxies {
 export interface ProxyTunnel {
   /** Host and port of the proxy, for people. */
   readonly proxy: string
-  /** Calls `done` once, with a connection to the origin or with an error. Returns a function that gives up. */
+  /** Calls `done` once, with a connection to the service or with an error. Returns a function that gives up. */
   open(done: (result: Socket | Error) => void): () => void
 }
 
-/** Resolves with undefined if the origin is reached directly. */
+/** Resolves with undefined if the service is reached directly. */
 export async function tunnelFor(
   baseUrl: URL,
   proxies: Proxies | undefined,
