@@ -88,13 +88,13 @@ const listen = group('The listener for apps.', {
   maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
   headersTimeoutMs: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
   idleTimeoutMs: duration('60s').describe(
-    'Longest pause of a client while it sends content or reads its response. A client may pause while the service sends. A slow transfer of any size goes through as long as it moves.',
+    'Longest pause of a client while it sends content or reads its response. A slow transfer goes through as long as it moves.',
   ),
   keepAliveTimeoutMs: duration('65s').describe(
     'How long an idle client connection stays open. Set it above the idle timeout of the clients.',
   ),
   serverTiming: flag(false).describe(
-    'Adds `Server-Timing: oap;dur=…` to each response: the milliseconds in the proxy until its head, waits for a token included, without the wait for the service.',
+    'Adds `Server-Timing: oap;dur=…` to each response: the milliseconds in the proxy, without the wait for the service.',
   ),
   tls: group('TLS between apps and proxy; off unless `certFile` is set.', {
     certFile: certificatesFile()
@@ -130,7 +130,7 @@ const origin = group('The connections to the service.', {
     'Permits plain `http` in `baseUrl` to another machine. The network can then read the secret and all tokens.',
   ),
   sendCookies: flag(false).describe(
-    'Sends `Cookie` on to the service. The cookie jar of an app sees one host for all Orgs, and would send the session of one with the token of another.',
+    'Sends `Cookie` on to the service. The cookie jar of an app sees one host for all Orgs, and would mix their sessions.',
   ),
   proxyFromEnv: flag(false).describe(
     'Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (names with their subdomains, subnets for an address, ports, `*`). They are ignored otherwise, with a warning.',
@@ -141,7 +141,7 @@ const orgs = group('Which org ids are accepted.', {
   allow: list(orgId).describe('If not empty, only these org ids are accepted.').meta(RELOADABLE),
   pattern: parsedOr(DEFAULT_PATTERN, parseOrgPattern)
     .describe(
-      'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: a pattern such as `(a+)+` can take for ever to refuse an id.',
+      'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: `(a+)+` can take for ever to refuse an id.',
     )
     .meta(RELOADABLE),
 })
@@ -185,7 +185,7 @@ const tokens = group(
     ),
     refusalTtlMs: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
     mintTimeoutMs: duration('5s').describe(
-      'How long a request waits for a mint, retries included. A call may take twice as long if no other org waits for its place: its token serves the next request.',
+      'How long a request waits for a mint, retries included. A call may take twice as long if no other org waits for its place.',
     ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
@@ -288,7 +288,7 @@ const minter = group('Sidecars without the secret: a minter gives them the token
 
 const replay = group('The repeat of a request whose token was rejected.', {
   maxBodyBytes: size('64KiB', '0B', '64MiB').describe(
-    'Most request content kept for one repeat after a rejected token. A request with more content is not repeated. All requests together keep at most 32 MiB; what comes beyond is forwarded, but not repeated.',
+    'Most request content kept for a repeat after a rejected token; a request with more is not repeated. All requests together keep at most 32 MiB.',
   ),
 })
 
@@ -329,7 +329,7 @@ const shutdown = group('What happens after SIGTERM or SIGINT.', {
 export const declaration = z.strictObject({
   appId: appId.optional().describe('The App id, without `:`.'),
   appSecretFile: secretFile().describe(
-    'File with the App secret. One trailing newline is dropped. The file is watched, and read again when it changes.',
+    'File with the App secret, read again when it changes. One trailing newline is dropped.',
   ),
   appSecret: parsed(parseSecret)
     .optional()
@@ -347,7 +347,7 @@ export const declaration = z.strictObject({
     .min(1, 'is empty: name the callers, or remove it to admit everybody')
     .default([])
     .describe(
-      'The clients that may send requests, each with its orgs and routes; see docs/callers.md. If empty, every client that can connect (and knows the key of `listen.callerKeyFile`, if set) may name any org. In a file only.',
+      'The clients that may send requests, each with its orgs and routes: see docs/callers.md. If empty, every client that can connect may name any org. In a file only.',
     )
     .meta(RELOADABLE),
   listen,
