@@ -8,8 +8,9 @@ import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import type { LoadedConfig, LoadOptions } from '../config/load.ts'
 import { isRemote, placeOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
+import { admit } from '../gateway/admission.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
-import type { Gateway } from '../gateway/exchange.ts'
+import { Exchange, type Gateway } from '../gateway/exchange.ts'
 import { Reception } from '../gateway/reception.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
@@ -69,14 +70,12 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))
   knowCallers(config)
   const newRequestId = requestIds()
-  const reception = new Reception(
-    {
-      ...listen,
-      rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
-      newRequestId,
-    },
-    gateway,
-  )
+  const reception = new Reception({
+    ...listen,
+    rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
+    admit: (head, current, client, verified) => admit(head, current, newRequestId, client, verified),
+    begin: (client, head, onEnd) => new Exchange(gateway, client, head, newRequestId, onEnd),
+  })
   // Two listeners share the descriptors.
   const outgoing = settings.connections + tokens.mintConcurrency
   const maxOutgoing =
@@ -104,7 +103,11 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       const secureContext = isSame ? live.secureContext : serviceContext(latest.origin)
       const minterSecureContext = minterContext(latest.minter)
       const commit = await listener.prepare(callerSockets(latest), tlsMaterial(latest.listen.tls))
-      const commitMinter = await minter?.listener.prepare(minterSockets(latest), tlsMaterial(latest.minter.tls))
+      const preparing = minter?.listener.prepare(minterSockets(latest), tlsMaterial(latest.minter.tls))
+      const commitMinter = await preparing?.catch((error: unknown) => {
+        commit(false)
+        throw error
+      })
       // Nothing below can fail, so later requests see the whole change.
       commit()
       commitMinter?.()

@@ -3,11 +3,12 @@
 import type { SecureContext } from 'node:tls'
 import { isRemote } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
+import { Reception } from '../gateway/reception.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
-import { MinterReception } from '../minter/minter-reception.ts'
 import { MinterSource } from '../minter/minter-source.ts'
 import { TokenGiver } from '../minter/token-giver.ts'
+import { admitTokenRequest, CALLER_SHARE, TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
@@ -26,7 +27,7 @@ export function minterContext({ caFile, certFile, certKeyFile }: Config['minter'
 }
 
 export interface MinterParts {
-  readonly reception: MinterReception
+  readonly reception: Pick<Reception<never>, 'requestsInFlight'>
   readonly listener: Listener
 }
 
@@ -40,22 +41,27 @@ export function openMinter(
   events: Events,
 ): MinterParts | undefined {
   if (minter.address === undefined) return undefined
-  const allowsRemote = isRemote(minter.address)
-  const reception = new MinterReception({
-    allowsRemote,
-    maxInFlight: listen.maxInFlight,
-    headersTimeoutMs: listen.headersTimeoutMs,
-    // Any name will do: a page that rebinds its own has no credential, and browsers mark each POST with Origin.
-    rules: () => rules.onSocket,
+  const allowRemote = isRemote(minter.address)
+  const desk = {
+    ...listen,
     newRequestId,
     giver: new TokenGiver(side.tokens),
     observer: events,
+  }
+  const reception = new Reception({
+    allowRemote,
+    maxInFlight: listen.maxInFlight,
+    callerShare: CALLER_SHARE,
+    // Any name will do: a page that rebinds its own has no credential, and browsers mark each POST with Origin.
+    rules: () => rules.onSocket,
+    admit: admitTokenRequest,
+    begin: (client, head, onEnd) => new TokenRequest(desk, client, head, onEnd),
   })
   const listener = new Listener(
     {
       ...listen,
       address: minter.address,
-      allowRemote: allowsRemote,
+      allowRemote,
       tls: tlsMaterial(minter.tls),
       maxOutgoing,
       tunnels: () => 0,
@@ -103,20 +109,22 @@ export function openMinterSource(
   live: { readonly config: Config },
   observer: Pick<Events, 'minterAsked' | 'minterLost' | 'minterBack'>,
 ): MinterSource {
+  const own = ['host', url.baseUrl.host, 'user-agent', `org-access-proxy/${readVersion()}`]
   const source: MinterSource = new MinterSource({
     minter: url.text,
-    host: url.baseUrl.host,
-    userAgent: `org-access-proxy/${readVersion()}`,
-    key: () => (live.config.minter.keyFile ?? live.config.minter.jwtFile)?.content,
-    call: (request, onCall) => {
-      const share = source.problem === undefined ? LONGEST_CALL.usual : LONGEST_CALL.lost
-      return call(origin, { ...request, readsErrors: true }, config.tokens.mintTimeoutMs * share, onCall)
+    credential() {
+      const { keyFile, jwtFile } = live.config.minter
+      const key = (keyFile ?? jwtFile)?.content
+      return key === undefined ? [] : ['x-proxy-key', key.reveal()]
     },
-    observer: {
-      mintSettled: (mint) => observer.minterAsked(mint),
-      minterLost: (reason) => observer.minterLost(reason),
-      minterBack: () => observer.minterBack(),
+    call({ target, fields, content }, onCall) {
+      const isLost = source.problem !== undefined
+      const timeoutMs = config.tokens.mintTimeoutMs * (isLost ? LONGEST_CALL.lost : LONGEST_CALL.usual)
+      // What is left of a minter that went away would take all the time of a request.
+      const sent = { method: 'POST', target, fields: [...own, ...fields], content, needsNewConnection: isLost }
+      return call(origin, { ...sent, readsErrors: true }, timeoutMs, onCall)
     },
+    observer,
   })
   return source
 }

@@ -18,7 +18,7 @@ import type { TokenSide } from './tokens.ts'
 export function warningsOf(
   side: TokenSide,
   listener: Listener,
-  reception: Reception,
+  reception: Pick<Reception<never>, 'cookieDroppedAt'>,
   rules: LiveRules,
   log: Log,
   reload: ConfigReload,

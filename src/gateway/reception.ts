@@ -4,20 +4,39 @@ import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from '../listener/request-handler.ts'
-import { type AdmissionRules, admit } from './admission.ts'
-import { Exchange, type Gateway, type KnownHead } from './exchange.ts'
+import type { Admission, AdmissionRules, Admitted, Refusal } from './admission.ts'
+import type { KnownHead } from './exchange.ts'
 
-export interface ReceptionOptions {
+/** What is known of a request that may be carried out. */
+interface Admissible extends Pick<Admitted, 'verdict' | 'orgId' | 'caller'>, Partial<Pick<Admitted, 'dropsCookie'>> {}
+
+/** A request, admitted or not. */
+export interface Received<A> extends RequestInProgress {
+  awaitsProof: boolean
+  readonly isOver: boolean
+  refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): void
+  start(admitted: A): void
+}
+
+export interface ReceptionOptions<A extends Admissible> {
   readonly allowRemote: boolean
   readonly maxInFlight: number
   /** A request keeps the rules that it began with, even after a reload. `isOnSocket`: it came through a unix socket. */
   readonly rules: (isOnSocket: boolean) => AdmissionRules
-  readonly newRequestId: () => string
+  /** The part of `maxInFlight` that one caller may have. */
+  readonly callerShare?: number
+  readonly admit: (
+    head: RequestHead,
+    rules: AdmissionRules,
+    client: Client,
+    verified: Caller | CallerRefusal | undefined,
+  ) => A | Exclude<Admission, Admitted>
+  /** `onEnd` gets the caller of an admitted request. */
+  readonly begin: (client: Client, head: KnownHead, onEnd: (caller: Caller | undefined) => void) => Received<A>
 }
 
-export class Reception implements RequestHandler {
-  readonly #options: ReceptionOptions
-  readonly #gateway: Gateway
+export class Reception<A extends Admissible> implements RequestHandler {
+  readonly #options: ReceptionOptions<A>
   requestsInFlight = 0
   /**
    * The requests in flight whose JWT is being verified. Anyone can send such a JWT, so they take no place from callers that are
@@ -28,79 +47,77 @@ export class Reception implements RequestHandler {
   /** Monotonic milliseconds: the last request came whose cookies are not sent on. */
   cookieDroppedAt = Number.NEGATIVE_INFINITY
 
-  constructor(options: ReceptionOptions, gateway: Gateway) {
+  constructor(options: ReceptionOptions<A>) {
     this.#options = options
-    this.#gateway = gateway
   }
 
   receive(head: RequestHead, client: Client): RequestInProgress {
-    const exchange = this.#newExchange(client, head)
+    const request = this.#begin(client, head)
     if (client.isLocal || this.#options.allowRemote) {
-      this.#admit(exchange, head, client, this.#options.rules(client.isOnSocket))
-    } else exchange.refuse({ code: 'remote_refused' })
-    return exchange
+      this.#admit(request, head, client, this.#options.rules(client.isOnSocket))
+    } else request.refuse({ code: 'remote_refused' })
+    return request
   }
 
   refuse(input: BrokenInput, client: Client): RequestInProgress {
     const { method = '', target = '' } = input
-    const exchange = this.#newExchange(client, { method, target, minorVersion: 1, rawFields: [] })
-    exchange.refuse(input)
-    return exchange
+    const request = this.#begin(client, { method, target, minorVersion: 1, rawFields: [] })
+    request.refuse(input)
+    return request
   }
 
   drain(): void {
     this.#isDraining = true
   }
 
-  #newExchange(client: Client, head: KnownHead): Exchange {
+  #begin(client: Client, head: KnownHead): Received<A> {
     this.requestsInFlight++
-    const ended = (caller?: Caller) => {
+    return this.#options.begin(client, head, (caller) => {
       this.requestsInFlight--
       if (caller !== undefined) caller.usage.inFlight--
-    }
-    return new Exchange(this.#gateway, client, head, this.#options.newRequestId, ended)
+    })
   }
 
   /** `verified`: who sent its JWT, or why that names no caller. */
   #admit(
-    exchange: Exchange,
+    request: Received<A>,
     head: RequestHead,
     client: Client,
     rules: AdmissionRules,
     verified?: Caller | CallerRefusal,
   ): void {
-    const admission = admit(head, rules, this.#options.newRequestId, client, verified)
-    if (admission.verdict === 'unverified') void this.#verify(exchange, head, client, rules, admission.token)
-    else if (admission.verdict === 'refused') exchange.refuse(admission)
+    const admission = this.#options.admit(head, rules, client, verified)
+    if (admission.verdict === 'unverified') void this.#verify(request, head, client, rules, admission.token)
+    else if (admission.verdict === 'refused') request.refuse(admission)
     else {
       const { orgId, caller } = admission
       const lack = this.#lackOfRoom(caller)
-      if (lack !== undefined) exchange.refuse({ ...lack, orgId, caller })
+      if (lack !== undefined) request.refuse({ ...lack, orgId, caller })
       else {
         if (caller !== undefined) caller.usage.inFlight++
-        if (admission.dropsCookie) this.cookieDroppedAt = performance.now()
+        if (admission.dropsCookie === true) this.cookieDroppedAt = performance.now()
         client.wasAdmitted = true
         client.caller = caller
-        exchange.start(admission)
+        request.start(admission)
       }
     }
   }
 
   /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
   async #verify(
-    exchange: Exchange,
+    request: Received<A>,
     head: RequestHead,
     client: Client,
     rules: AdmissionRules,
     token: string,
   ): Promise<void> {
     this.#verifying++
-    exchange.awaitsProof = true
+    request.awaitsProof = true
     const verified = await rules.callers?.verify(token).catch(() => 'malformed token' as const)
     this.#verifying--
-    exchange.awaitsProof = false
-    if (exchange.isOver) return
-    this.#admit(exchange, head, client, rules, verified)
+    request.awaitsProof = false
+    if (request.isOver) return
+    this.#admit(request, head, client, rules, verified)
     // A reload may have come in between.
     const { callers } = this.#options.rules(client.isOnSocket)
     if (client.caller !== undefined && callers?.stillKnow(client.caller) !== true) client.finish()
@@ -110,7 +127,10 @@ export class Reception implements RequestHandler {
   #lackOfRoom(caller: Caller | undefined): Failure | undefined {
     if (this.#isDraining) return { code: 'draining' }
     const inFlight = this.requestsInFlight - this.#verifying
-    if (inFlight > this.#options.maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight' }
-    return caller?.hasRoom === false ? { code: 'overloaded', limit: 'callers[].maxInFlight' } : undefined
+    const { maxInFlight, callerShare = 1 } = this.#options
+    if (inFlight > maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight' }
+    if (caller?.hasRoom === false) return { code: 'overloaded', limit: 'callers[].maxInFlight' }
+    const isAtShare = caller !== undefined && caller.usage.inFlight >= Math.max(1, maxInFlight * callerShare)
+    return isAtShare ? { code: 'overloaded', limit: 'caller share' } : undefined
   }
 }

@@ -79,9 +79,9 @@ export class Listener implements ConnectionOwner {
   /**
    * Prepares a reload: opens the sockets of these callers that are not open yet. Resolves with a function that puts everything in
    * use, and cannot fail: other sockets of callers are closed, and so are connections of a client CA that is gone, when their
-   * current request has finished. @throws The system's error, or if the certificates do not fit; then nothing has changed.
+   * current request has finished; or, unless it `isTaken`, closes what was opened. @throws The system's error, or if the certificates do not fit; then nothing has changed.
    */
-  async prepare(callerSockets: readonly string[], tls?: TlsMaterial): Promise<() => void> {
+  async prepare(callerSockets: readonly string[], tls?: TlsMaterial): Promise<(isTaken?: boolean) => void> {
     const useTls = tls && this.tls?.prepare(tls)
     const opened = new Map<string, Bound>()
     try {
@@ -93,7 +93,11 @@ export class Listener implements ConnectionOwner {
       for (const bound of opened.values()) bound.close()
       throw error
     }
-    return () => {
+    return (isTaken = true) => {
+      if (!isTaken) {
+        for (const bound of opened.values()) bound.close()
+        return
+      }
       for (const [path, bound] of this.#bound) {
         if (path === undefined || callerSockets.includes(path)) continue
         bound.close()

@@ -5,12 +5,9 @@ import type { Caller } from '../callers/callers.ts'
 import type { OrgId } from '../org-id.ts'
 import { ageOf, type OrgTokens } from '../token/org-tokens.ts'
 import type { TokenCache } from '../token/token-cache.ts'
-import type { AccessToken, Asker, MintReason } from '../token/token-source.ts'
+import type { AccessToken, Asker } from '../token/token-source.ts'
 import { Claims } from './claims.ts'
 import { type GivenToken, idOf, textOf } from './message.ts'
-
-/** `unchanged`: the token was claimed to be rejected, and there is no other now. */
-export type GiftOutcome = 'held' | 'minted' | 'unchanged'
 
 /** Claims that are remembered for each caller. */
 const MAX_CLAIMS = 10_000
@@ -24,32 +21,32 @@ export class TokenGiver {
     this.#cache = cache
   }
 
-  /** `rejected` is the id of the token that the service has rejected, as the caller claims. @throws {TokenError} */
+  /**
+   * `rejected` is the id of the token that the service has rejected, as the caller claims. `unchanged`: there is no other token
+   * now. @throws {TokenError}
+   */
   async give(org: OrgId, { usage }: Caller, requestId: string, rejected?: string) {
     const cache = this.#cache
     const asker: Asker = { requester: usage, requestId }
     const tokens = cache.orgs.get(org)
-    if (tokens === undefined) return this.#gift(org, await cache.awaitMint(org, 'cold', asker), 'minted')
-    const { current } = tokens
-    const isClaimed = idOf(current) === rejected
-    const token = await (isClaimed ? this.#replace(org, tokens, asker, usage) : this.#renew(org, tokens, asker))
-    if (token === current) return this.#gift(org, token, isClaimed ? 'unchanged' : 'held')
-    return this.#gift(org, token, 'minted')
+    const current = tokens?.current
+    const isClaimed = current !== undefined && idOf(current) === rejected
+    const token = await (tokens === undefined
+      ? cache.awaitMint(org, 'cold', asker)
+      : isClaimed
+        ? this.#replace(org, tokens, asker, usage)
+        : this.#renew(org, tokens, asker))
+    const outcome = token !== current ? 'minted' : isClaimed ? 'unchanged' : 'held'
+    return { given: this.#describe(org, token), outcome }
   }
 
   /** A sidecar keeps what it gets, so it gets no token that is in the last part of its life, unless there is no other. */
   async #renew(org: OrgId, tokens: OrgTokens, asker: Asker): Promise<AccessToken> {
     const cache = this.#cache
-    const [now, day] = [cache.now(), cache.day()]
     const { current } = tokens
-    const reason: MintReason | false = tokens.isBeingReplaced
-      ? 'rejected'
-      : tokens.hasEndedAt(now, day)
-        ? 'expired'
-        : tokens.isDueAt(now, day) && 'refresh'
-    if (reason === false) return current
-    const minting = cache.awaitMint(org, reason, asker)
-    return await (reason === 'refresh' ? minting.catch(() => current) : minting)
+    const [now, day] = [cache.now(), cache.day()]
+    if (tokens.hasEndedAt(now, day)) return await cache.awaitMint(org, 'expired', asker)
+    return tokens.isDueAt(now, day) ? await cache.awaitMint(org, 'refresh', asker).catch(() => current) : current
   }
 
   /** The current token is claimed to be rejected. */
@@ -60,17 +57,14 @@ export class TokenGiver {
     const { current } = tokens
     const claims = this.#claimsOf(usage, org)
     const ageMs = ageOf(current, cache.now(), cache.day())
-    if (!claims.admit(ageMs, cache.now(), cache.service.rules.rejectedCooldownMs)) {
-      return await this.#renew(org, tokens, asker)
-    }
-    try {
-      const token = await cache.awaitMint(org, 'rejected', asker)
-      if (token === current) claims.noteUselessMint(cache.now())
-      return token
-    } catch (error) {
+    const isHeard = claims.admit(ageMs, cache.now(), cache.service.rules.rejectedCooldownMs)
+    if (!isHeard) return await this.#renew(org, tokens, asker)
+    const token = await cache.awaitMint(org, 'rejected', asker).catch((error: unknown) => {
       claims.noteFailedMint()
       throw error
-    }
+    })
+    if (token === current) claims.noteUselessMint(cache.now())
+    return token
   }
 
   #claimsOf(usage: object, org: OrgId): Claims {
@@ -81,22 +75,14 @@ export class TokenGiver {
     return claims
   }
 
-  #gift(org: OrgId, token: AccessToken, outcome: GiftOutcome) {
+  #describe(org: OrgId, token: AccessToken): GivenToken {
     const { orgs, now, day, service } = this.#cache
-    const found = orgs.peek(org)
-    const tokens = found?.current === token ? found : undefined
-    const given: GivenToken = {
-      id: idOf(token),
-      token: textOf(token),
-      ageMs: Math.ceil(ageOf(token, now(), day())),
-      statedLifeMs: finite(tokens?.statedLifeMs ?? token.statedLifeMs),
-      knownLifeMs: finite(service.rules.lifetimeMs ?? tokens?.lives.knownMs ?? token.knownLifeMs),
-    }
-    return { given, outcome }
+    const tokens = orgs.peek(org)
+    const statedLifeMs = tokens?.current === token ? tokens.statedLifeMs : token.statedLifeMs
+    const knownLifeMs = service.rules.lifetimeMs ?? tokens?.lives.knownMs ?? token.knownLifeMs
+    const ageMs = Math.ceil(ageOf(token, now(), day()))
+    const finite = (ms: number) => (Number.isFinite(ms) ? ms : null) // JSON has no Infinity
+    const lives = { statedLifeMs: finite(statedLifeMs), knownLifeMs: finite(knownLifeMs) }
+    return { id: idOf(token), token: textOf(token), ageMs, ...lives }
   }
-}
-
-/** `Infinity`, which JSON has not, becomes null. */
-function finite(spanMs: number): number | null {
-  return Number.isFinite(spanMs) ? spanMs : null
 }

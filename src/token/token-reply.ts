@@ -43,13 +43,17 @@ export function readTokenReply(content: Buffer, field: readonly string[], nowMs:
   const { value, text } = parseReply(content)
   const holder = field.slice(0, -1).reduce(memberOf, value)
   const token = memberOf(holder, field.at(-1) ?? '')
-  if (typeof token !== 'string' || !TOKEN.test(token)) throw new TypeError('no usable token')
+  if (!isToken(token)) throw new TypeError('no usable token')
   if (isAmbiguous(text, field)) throw new TypeError('two tokens')
   const objects = holder === value ? [value] : [holder, value]
   const lives = [{ by: 'jwt', lifeMs: jwtLifeMs(token, nowMs) }, ...objects.flatMap((each) => livesIn(each, nowMs))]
   const stated = lives.filter(({ lifeMs }) => Number.isFinite(lifeMs))
   const ahead = stated.map(({ lifeMs }) => lifeMs).filter((lifeMs) => lifeMs > 0)
   return { token, statedLifeMs: ahead.length === 0 ? undefined : Math.min(...ahead), stated }
+}
+
+export function isToken(value: unknown): value is string {
+  return typeof value === 'string' && TOKEN.test(value)
 }
 
 /** @throws {SyntaxError} */

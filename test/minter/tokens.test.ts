@@ -155,7 +155,7 @@ describe('a minter', () => {
 
   test('content that is no claim is refused', async () => {
     const { minterPort } = await startMinter(service)
-    for (const content of ['[]', '{"rejected":1}', '{', 'x'.repeat(2_000)]) {
+    for (const content of ['{"rejected":1}', '{', 'x'.repeat(2_000)]) {
       const raw = `POST /v1/orgs/acme/token HTTP/1.1\r\nHost: minter\r\nX-Proxy-Key: ${BILLING_KEY}\r\nContent-Length: ${content.length}\r\n\r\n${content}`
       expect(outcomeOf(await request(minterPort, raw))).toBe('request_invalid')
     }

@@ -1,0 +1,183 @@
+/** One request of a sidecar, `POST /v1/orgs/{orgId}/token`, and its answer. */
+
+import type { Caller, CallerRefusal, Peer } from '../callers/callers.ts'
+import { causeOf, type Failure, TokenError } from '../errors.ts'
+import { type AdmissionRules, admitOrg, declaresContent, type Refusal, senderOf } from '../gateway/admission.ts'
+import { respondWithJson, respondWithProblem } from '../gateway/problem.ts'
+import {
+  type AbandonCode,
+  type GatewayObserver,
+  RequestRecord,
+  STATUS_WITHOUT_ANSWER,
+} from '../gateway/request-record.ts'
+import { gatherFields } from '../http1/fields.ts'
+import type { RequestHead } from '../http1/request-parser.ts'
+import type { BrokenInput, Client } from '../listener/request-handler.ts'
+import { orgIn, readRequest, TOKEN_ROUTE } from './message.ts'
+import type { TokenGiver } from './token-giver.ts'
+
+/** The part of the requests in flight that one caller may have, so that it cannot keep the others out. */
+export const CALLER_SHARE = 1 / 4
+const MAX_CONTENT_BYTES = 1024
+
+type Admitted = Exclude<ReturnType<typeof admitTokenRequest>, { verdict: 'refused' | 'unverified' }>
+
+/** Pure. `verified`: who sent its JWT, or why that names no caller. */
+export function admitTokenRequest(
+  head: RequestHead,
+  rules: AdmissionRules,
+  peer: Peer,
+  verified?: Caller | CallerRefusal,
+) {
+  const found = gatherFields(head.rawFields)
+  const caller = senderOf(head, found, rules, peer, verified)
+  if (caller === undefined) return refuse('caller_refused')
+  if ('verdict' in caller) return caller
+  const named = head.method === 'POST' ? orgIn(head.target) : undefined
+  if (named === undefined) return refuse('target_invalid', `A minter answers ${TOKEN_ROUTE}, and nothing else.`, caller)
+  if (caller.hasRoutes) return refuse('route_refused', 'A caller with routes gets no token, which knows none.', caller)
+  const orgId = admitOrg({ orgId: named }, rules, caller)
+  if (typeof orgId === 'object') return { ...orgId, caller }
+  if (found.imitation !== undefined || found.isInvalid) return refuse('field_invalid', undefined, caller)
+  const expectsContinue = found.expectation !== undefined
+  return { verdict: 'admitted' as const, orgId, caller, hasContent: declaresContent(head), expectsContinue }
+}
+
+function refuse(code: Refusal['code'], hint?: string, caller?: Caller): Refusal {
+  return { verdict: 'refused', code, hint, caller }
+}
+
+const WRONG_CONTENT = refuse('request_invalid', 'The content may be {"rejected":"ID"}, and no more.')
+
+export interface TokenDesk {
+  /** The longest time until all of a request is here. */
+  readonly headersTimeoutMs: number
+  readonly newRequestId: () => string
+  readonly giver: TokenGiver
+  /** `tokenAsked` gets the code of a problem, or where the token came from. */
+  readonly observer: GatewayObserver & { tokenAsked(outcome: string): void }
+}
+
+export class TokenRequest {
+  readonly mayBecomeTunnel = false
+  /** Until all of it is here, too: nobody holds a place by half a request. */
+  awaitsProof = false
+  isOver = false
+  readonly #desk: TokenDesk
+  readonly #client: Client
+  readonly #response: Client['response']
+  readonly #onEnd: (caller: Caller | undefined) => void
+  readonly #record: RequestRecord
+  #content: Buffer = Buffer.alloc(0)
+  #isComplete = false
+  #admitted: Admitted | undefined
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(
+    desk: TokenDesk,
+    client: Client,
+    { method, target }: Pick<RequestHead, 'method' | 'target'>,
+    onEnd: (caller: Caller | undefined) => void,
+  ) {
+    const path = target.replace(/^[^/].*|\?.*/, '')
+    this.#desk = desk
+    this.#client = client
+    this.#response = client.response
+    this.#onEnd = onEnd
+    this.#record = new RequestRecord(desk.newRequestId(), undefined, method, path, performance.now())
+  }
+
+  start(admitted: Admitted): void {
+    this.#admitted = admitted
+    this.#record.isAdmitted = true
+    this.#record.caller = admitted.caller.name
+    if (this.#isComplete || !admitted.hasContent) void this.#serve(admitted)
+    else {
+      this.awaitsProof = true
+      this.#timer = setTimeout(() => this.refuse({ code: 'request_timeout' }), this.#desk.headersTimeoutMs)
+      if (admitted.expectsContinue) this.#client.sendContinue()
+    }
+  }
+
+  async #serve({ orgId, caller }: Admitted): Promise<void> {
+    const { giver, observer } = this.#desk
+    const { requestId } = this.#record
+    try {
+      const { given, outcome } = await giver.give(orgId, caller, requestId, readRequest(this.#content))
+      if (this.isOver) return
+      this.#record.token = outcome === 'minted' ? 'miss' : 'hit'
+      this.#record.status = respondWithJson(this.#response, requestId, given)
+      this.#end(outcome)
+    } catch (error) {
+      if (error instanceof TokenError) this.refuse(error)
+      else if (error instanceof SyntaxError) this.refuse(WRONG_CONTENT)
+      else {
+        observer.programFailed(error, requestId)
+        this.refuse({ code: 'proxy_internal_error' })
+      }
+    }
+  }
+
+  refuse(failure: Failure & Pick<Refusal, 'caller'>): void {
+    if (this.isOver) return
+    const { certificateProblem } = this.#client
+    // On its next connection, the client may have a better certificate, or the minter the CA.
+    if (certificateProblem !== undefined) this.#response.keepsAlive = false
+    const record = this.#record
+    const { code, limit = failure.reason } = failure
+    record.code = code
+    record.caller ??= failure.caller?.name
+    record.reason = limit === 'no credential' ? (certificateProblem ?? limit) : limit
+    record.detail = causeOf(failure)
+    record.status = respondWithProblem(this.#response, record, failure)
+    this.#end(code)
+  }
+
+  #end(outcome: string): void {
+    const { observer } = this.#desk
+    const record = this.#record
+    this.isOver = true
+    clearTimeout(this.#timer)
+    record.endedAt = performance.now()
+    record.bytesIn = this.#content.length
+    record.bytesOut = this.#response.contentBytes
+    observer.requestEnded(record)
+    observer.tokenAsked(outcome)
+    this.#onEnd(this.#admitted?.caller)
+  }
+
+  // ---- what the client's connection tells
+
+  get awaitsClient(): boolean {
+    return !this.isOver && !this.#isComplete
+  }
+
+  content(bytes: Buffer, start: number, end: number): void {
+    if (this.isOver) return
+    this.#content = Buffer.concat([this.#content, bytes.subarray(start, end)])
+    if (this.#content.length > MAX_CONTENT_BYTES) this.refuse(WRONG_CONTENT)
+  }
+
+  contentEnded(): void {
+    this.#isComplete = true
+    if (this.#admitted === undefined || this.isOver) return
+    this.awaitsProof = false
+    clearTimeout(this.#timer)
+    void this.#serve(this.#admitted)
+  }
+
+  clientFailed(input: BrokenInput): void {
+    this.refuse(input)
+  }
+
+  abandoned(code: AbandonCode): void {
+    if (this.isOver) return
+    this.#record.code = code
+    this.#record.status = STATUS_WITHOUT_ANSWER[code]
+    this.#end(code)
+  }
+
+  responseDrained(): void {}
+
+  responseFlushed(): void {}
+}
