@@ -72,10 +72,14 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
   const call = `${method} ${url} (${Math.round(durationMs)} ms)`
   if (error === undefined) return { lines: [`got a token for ${org}`, call], isGood: true }
   const { status, detail } = PROBLEMS[error.code]
+  const isOtherCall = error.code === 'token_response_invalid' && config.minter.url === undefined
   // Of the rest, the detail says when to repeat a request.
-  const advice = status === 503 ? [] : [detail]
+  const advice = status === 503 ? [] : [isOtherCall ? askProbe(org) : detail]
   return { lines: [`no token for ${org}: ${error.code}`, call, error.message, ...advice], isGood: false }
 }
+
+const askProbe = (org: OrgId) =>
+  `Check baseUrl, tokens.endpoint and tokens.field: "org-access-proxy probe --org ${org}" shows the method that it takes, and the members of its answer.`
 
 /** Resolves with the problem, or undefined. */
 async function tryFleetStore(config: Config): Promise<string | undefined> {
