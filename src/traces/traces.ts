@@ -201,8 +201,10 @@ class Trace implements RequestTrace {
     if (orgId !== undefined) span.setAttribute('oap.org', flat(orgId))
     if (caller !== undefined) span.setAttribute('oap.caller', caller)
     if (!NO_ANSWER.includes(status)) span.setAttribute('http.response.status_code', status)
-    // A server's span fails by faults of the server: a 4xx is the client's, and so is a client that leaves.
-    if (status >= 500 || status === 0) markFailed(span, code ?? String(status))
+    // A server's span fails by faults of the server: a 4xx is the client's, and so is a client that leaves. What has a code and
+    // another status broke off.
+    const isBroken = code !== undefined && code !== 'client_closed' && status < 400
+    if (status >= 500 || isBroken) markFailed(span, code ?? String(status))
     else if (code !== undefined) span.setAttribute('error.type', code)
     for (const { context } of this.#traces.mintsFor(this.#record)) span.addLink({ context })
     span.end(epochOf(endedAt))
@@ -212,7 +214,7 @@ class Trace implements RequestTrace {
 function placeOf({ hostname, port, protocol, origin, pathname }: URL) {
   const usual = protocol === 'https:' ? 443 : 80
   return {
-    address: hostname,
+    address: hostname.replace(/^\[|\]$/g, ''),
     port: port === '' ? usual : Number(port),
     prefix: origin + pathname.replace(/\/$/, ''),
   }
