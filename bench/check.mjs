@@ -15,7 +15,8 @@ if (dates.length === 0) {
 } else {
   const shortfalls = TARGETS.filter((target) => verdict(target, results) === 'falls short')
   const held = TARGETS.filter((target) => verdict(target, results) === 'holds')
+  const limited = TARGETS.filter((target) => verdict(target, results) !== 'no limit')
   process.stdout.write(`Measured from ${dates.at(0)} to ${dates.at(-1)}.\n\n${targetTable(results)}\n\n`)
-  process.stdout.write(`${held.length} of ${TARGETS.length} targets hold, ${shortfalls.length} fall short.\n`)
+  process.stdout.write(`${held.length} of ${limited.length} targets hold, ${shortfalls.length} fall short.\n`)
   if (shortfalls.length > 0) process.exitCode = 1
 }
