@@ -258,14 +258,17 @@ function isRefused({ refusal }: Verdict): boolean {
 function withoutBlanks(bytes: Buffer): Buffer {
   let rest = bytes.toString('latin1')
   let text = ''
+  let last = ''
   for (let isInterim = true; isInterim; ) {
     const headEnd = rest.indexOf('\r\n\r\n')
     const head = rest.slice(0, headEnd === -1 ? undefined : headEnd + 4)
     isInterim = headEnd !== -1 && /^HTTP\/1\.[01] 1(?!01)/.test(head)
-    text += withoutBlanksBeforeColons(head)
+    last = withoutBlanksBeforeColons(head)
+    text += last
     rest = rest.slice(head.length)
   }
-  const isChunked = /\r\ntransfer-encoding:[\t ]*chunked/i.test(text) && !/(?:^|\n)HTTP\/1\.[01] 101/.test(text)
+  // An interim response has no content, whatever it says.
+  const isChunked = /\r\ntransfer-encoding:[\t ]*chunked/i.test(last) && !/^HTTP\/1\.[01] 101/.test(last)
   if (!isChunked) return Buffer.from(text + rest, 'latin1')
   for (let chunk = SIZE_LINE.exec(rest); chunk !== null; chunk = SIZE_LINE.exec(rest)) {
     const [line, size = '', extension = ''] = chunk
