@@ -72,6 +72,24 @@ const ENDS_CONNECTION: ReadonlySet<ErrorCode> = new Set([
   'upgrade_invalid',
 ])
 
+/** Refused before the sender was known. Anyone can say that a request is to leave spans, so these leave none. */
+const OF_STRANGERS: ReadonlySet<ErrorCode> = new Set([
+  'remote_refused',
+  'request_invalid',
+  'request_head_too_large',
+  'request_timeout',
+  'http_version_refused',
+  'transfer_coding_refused',
+  'method_refused',
+  'expectation_failed',
+  'host_invalid',
+  'host_refused',
+  'browser_refused',
+  'forwarded_refused',
+  'caller_refused',
+  'caller_keys_unavailable',
+])
+
 const UNAUTHORIZED = 401
 
 export class Exchange implements RequestInProgress, AttemptSink {
@@ -136,7 +154,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     // The client may speak another protocol from here on.
     if (this.#head.rawFields.some((name, i) => i % 2 === 0 && name.toLowerCase() === 'upgrade'))
       response.keepsAlive = false
-    const record = this.#newRecord(refusal.orgId)
+    const record = this.#newRecord(refusal.orgId, !OF_STRANGERS.has(refusal.code))
     record.caller = refusal.caller?.name
     record.code = refusal.code
     const isUncertified = refusal.reason === 'no credential' && certificateProblem !== undefined
@@ -148,19 +166,19 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   /** Of a request that is not admitted. `orgId` is undefined if the id was not checked, or is invalid. */
-  #newRecord(orgId?: string): RequestRecord {
+  #newRecord(orgId?: string, mayLeaveSpans = false): RequestRecord {
     const { method, target, rawFields } = this.#head
     const path = target.startsWith('/') ? pathOf(target) : '' // without an authority, which may hold a password
     // An id of our own: the answer repeats nothing of a request that was not admitted.
     const record = new RequestRecord(this.#newRequestId(), orgId, method, path, this.#startedAt)
     const at = rawFields.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === 'traceparent')
-    this.#beginWith(record, at === -1 ? undefined : rawFields[at + 1])
+    this.#beginWith(record, at === -1 ? undefined : rawFields[at + 1], mayLeaveSpans)
     return record
   }
 
-  #beginWith(record: RequestRecord, traceparent: string | undefined): void {
+  #beginWith(record: RequestRecord, traceparent: string | undefined, mayLeaveSpans = true): void {
     this.#record = record
-    this.#trace = this.#gateway.tracing?.begin(record, traceparent)
+    if (mayLeaveSpans) this.#trace = this.#gateway.tracing?.begin(record, traceparent)
     record.traceId = this.#trace?.traceId ?? (traceparent === undefined ? undefined : traceIdOf(traceparent))
   }
 

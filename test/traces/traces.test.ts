@@ -20,10 +20,15 @@ const SAMPLED = `traceparent: 00-${TRACE_ID}-${PARENT_ID}-01`
 const UNSAMPLED = `traceparent: 00-${TRACE_ID}-${PARENT_ID}-00`
 
 /** A proxy with a collector. `spans` stops the proxy, which sends the last of them. */
-async function startTraced(options: ServiceOptions = {}, settings: ProxySettings = {}, behaviour?: Behaviour) {
+async function startTraced(
+  options: ServiceOptions = {},
+  settings: ProxySettings = {},
+  behaviour?: Behaviour,
+  files: Readonly<Record<string, string>> = {},
+) {
   const collector = await startCollector(behaviour)
   onTestFinished(() => collector[Symbol.asyncDispose]())
-  const { service, proxy } = await startBoth(options, { 'traces.endpoint': collector.endpoint, ...settings })
+  const { service, proxy } = await startBoth(options, { 'traces.endpoint': collector.endpoint, ...settings }, files)
   const ask = (raw: string) => request(proxy.port, raw)
   const spans = async () => {
     await proxy.app.drain()
@@ -159,6 +164,21 @@ test('errors of the client, of the service and of the token endpoint', async () 
   expect(failed?.attributes['error.type']).toBe('org_access_refused')
   expect(unlinked?.links.map(({ spanId }) => spanId)).toEqual([failed?.spanId])
   expect(unlinked?.attributes['oap.token']).toBe('none')
+})
+
+test('a stranger leaves no spans, whatever its traceparent says', async () => {
+  const settings = { 'listen.callerKeyFile': '$FOLDER/key', 'traces.sample': '1' }
+  const { proxy, ask, spans } = await startTraced({}, settings, 200, { key: 'a-key-of-callers-that-is-long' })
+  for (const raw of [
+    get('/v2/no-key', 'acme', SAMPLED),
+    get('/v2/page', 'acme', SAMPLED, 'Origin: https://attacker.example'),
+    get('/v2/host', 'acme', SAMPLED).replace(/Host: .*/, 'Host: attacker.example'),
+    `GET /v2/broken HTTP/1.1\r\n${SAMPLED}\r\n bad\r\n\r\n`,
+  ]) {
+    expect((await ask(raw)).status).toBeGreaterThanOrEqual(400)
+  }
+  expect(await proxy.logOf('/v2/no-key')).toMatchObject({ code: 'caller_refused', traceId: TRACE_ID })
+  expect(await spans()).toEqual([])
 })
 
 test('a client that leaves got no status; a WebSocket is a request with 101', async () => {
