@@ -314,12 +314,17 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#writableRecord.respondedAt = performance.now()
     this.#judge(head) // a 101 accepts the token
     this.#attempt = undefined // the tunnel outlives the exchange
-    this.#writableRecord.status = head.status
     const client = this.#client.startTunnel()
-    this.#tellTime()
-    this.#response.switchProtocols(head)
-    joinTunnel(client.socket, client.firstBytes, service, firstBytes)
-    this.#end()
+    if (client === undefined) {
+      service.destroy()
+      this.fail({ code: 'draining' })
+    } else {
+      this.#writableRecord.status = head.status
+      this.#tellTime()
+      this.#response.switchProtocols(head)
+      joinTunnel(client.socket, client.firstBytes, service, firstBytes)
+      this.#end()
+    }
     this.#answer(undefined)
   }
 

@@ -81,7 +81,7 @@ export class ClientConnection implements Client, RequestEvents {
   #held: Buffer = EMPTY
   /** Its bytes belong to others. */
   isTunnel = false
-  /** No request is taken any more, and no tunnel stays. */
+  /** No request is taken any more, and no tunnel opens. */
   #isFinishing = false
   /** Our side has ended. */
   #hasEnded = false
@@ -259,7 +259,8 @@ export class ClientConnection implements Client, RequestEvents {
     this.socket.resume()
   }
 
-  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer } {
+  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer } | undefined {
+    if (this.#isFinishing) return undefined
     const { socket } = this
     const firstBytes = this.#held
     this.#held = EMPTY
@@ -267,7 +268,6 @@ export class ClientConnection implements Client, RequestEvents {
     this.isTunnel = true
     for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
     socket.pause()
-    if (this.#isFinishing) this.finish()
     return { socket, firstBytes }
   }
 

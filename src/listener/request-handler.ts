@@ -67,6 +67,9 @@ export interface Client extends Peer {
   resumeContent(): void
   /** Takes no more requests. */
   finish(): void
-  /** The connection becomes a tunnel. Its bytes, `firstBytes` before all others, are read by whoever gets the socket. */
-  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer }
+  /**
+   * The connection becomes a tunnel. Its bytes, `firstBytes` before all others, are read by whoever gets the socket. Undefined
+   * behind `finish`: the proxy stops, or its caller is one no more.
+   */
+  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer } | undefined
 }

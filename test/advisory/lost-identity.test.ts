@@ -12,7 +12,7 @@ import { CertificateAuthority } from '../support/certificate-authority.ts'
 import { Gate } from '../support/changes.ts'
 import { folderForFile } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { RawClient } from '../support/raw-client.ts'
+import { outcomeOf, RawClient } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../support/start-proxy.ts'
 
@@ -180,12 +180,15 @@ describe('what is under way', () => {
     await client.untilClosed()
   })
 
-  test('a handshake opens no tunnel that stays', async () => {
+  test('a handshake opens no tunnel: it gets 503 draining, although the service has accepted it', async () => {
     const client = await open(proxy.port, '/v2/held/ws', ...HANDSHAKE, `X-Proxy-Key: ${KEY}`)
     await service.origin.waitFor(() => service.requests.length === 1, 'the handshake')
     await reload()
     gate.open()
+    expect(outcomeOf(await client.response())).toBe('draining')
     await client.untilClosed()
+    expect(await proxy.logOf('/v2/held/ws')).toMatchObject({ status: 503, code: 'draining' })
+    await service.origin.waitFor(() => service.requests[0]?.connection.peerEnd !== undefined, 'the end at the service')
   })
 
   test('an idle connection of the others stays open', async () => {

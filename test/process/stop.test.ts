@@ -4,7 +4,7 @@ import { expect, onTestFinished, test } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { Gate } from '../support/changes.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
-import { fieldOf, RawClient, request } from '../support/raw-client.ts'
+import { fieldOf, outcomeOf, RawClient, request } from '../support/raw-client.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
 import { spawnProxy } from '../support/spawn-proxy.ts'
 
@@ -130,7 +130,7 @@ test.each(['idle', 'with a client that does not read'])(
   },
 )
 
-test('a WebSocket that the service opens during a stop closes', async () => {
+test('a WebSocket that the service opens during a stop gets 503 draining, and the log says so', async () => {
   const { proxy, port } = await start({ OAP_SHUTDOWN_TIMEOUT: '20s' })
   await using client = await RawClient.sending(port, get('/held/ws', 'acme', ...HANDSHAKE))
   await gate.untilWaiting(1)
@@ -139,10 +139,13 @@ test('a WebSocket that the service opens during a stop closes', async () => {
   await proxy.waitForLine(/"msg":"drain"/)
   await expect(RawClient.connect(port)).rejects.toThrow('ECONNREFUSED')
   gate.open()
+  expect(outcomeOf(await client.response())).toBe('draining')
   await client.untilClosed()
   client.endSending()
   expect(await proxy.exited).toEqual({ code: 0, signal: null })
   expect(performance.now() - signalledAt).toBeLessThan(10_000) // half of the 20 s of the drain deadline
+  const line = proxy.logs.find(({ path }) => path === '/held/ws')
+  expect(line).toMatchObject({ status: 503, code: 'draining' })
 })
 
 test('a second signal ends the process at once', async () => {
