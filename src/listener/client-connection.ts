@@ -87,8 +87,8 @@ export class ClientConnection implements Client, RequestEvents {
   #hasEnded = false
   /** Monotonic milliseconds. */
   idleSince = performance.now()
-  /** The bytes that had been read by then. What comes later belongs to the next request. */
-  #idleBytes = 0
+  /** A response has been sent. */
+  #wasUsed = false
   #wait = NOTHING
   /** Monotonic milliseconds: since then it has stood still. */
   #waitsSince = 0
@@ -285,7 +285,7 @@ export class ClientConnection implements Client, RequestEvents {
     this.#held = EMPTY
     request?.responseFlushed()
     this.idleSince = performance.now()
-    this.#idleBytes = this.socket.bytesRead - held.length
+    this.#wasUsed = true
     if (this.socket.destroyed) return
     if (!this.response.keepsAlive || this.#isLastRequest) {
       this.#linger()
@@ -341,7 +341,7 @@ export class ClientConnection implements Client, RequestEvents {
       this.isTunnel = false
       this.#hasEnded = true
       this.socket.destroySoon()
-    } else if (this.#request === undefined && this.socket.bytesRead === this.#idleBytes) this.#linger()
+    } else if (this.#request === undefined && this.#parser.isBetweenMessages) this.#linger()
     // The response before it has promised that the next request will be answered. That is the last one then.
     else if (!this.#holdsNextRequest) this.#closeBehindResponse()
   }
@@ -380,9 +380,9 @@ export class ClientConnection implements Client, RequestEvents {
       return { what: 'content', progress: bytesRead + progress, limitMs: idleTimeoutMs }
     if (this.#request !== undefined) return NOTHING
     // No byte of a head counts as progress, so that all of it has to come within its limit.
-    const isHead = this.#idleBytes === 0 || bytesRead > this.#idleBytes
-    if (isHead) return { what: 'head', progress: this.#idleBytes, limitMs: headersTimeoutMs }
-    return { what: 'next head', progress: this.#idleBytes, limitMs: keepAliveTimeoutMs }
+    if (this.#wasUsed && this.#parser.isBetweenMessages)
+      return { what: 'next head', progress: this.idleSince, limitMs: keepAliveTimeoutMs }
+    return { what: 'head', progress: this.idleSince, limitMs: headersTimeoutMs }
   }
 }
 

@@ -199,6 +199,18 @@ test.each([0, 1, 2, 3, 4, 5])(
   },
 )
 
+test('an empty line on an idle connection is no request that a stop waits for', async () => {
+  const { proxy } = await startBoth({}, { 'shutdown.timeout': '60s', 'listen.headersTimeout': '60s' })
+  await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
+  expect((await client.response()).status).toBe(200)
+  client.send('\r\n')
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200) // so the proxy has read it
+  const drained = proxy.app.drain()
+  expect((await client.untilClosed()).bytes.toString()).toBe('')
+  client.endSending()
+  expect(await drained).toBe(0)
+})
+
 test('a request that has arrived when the proxy stops, but was not read yet, is answered', async () => {
   const { proxy } = await startBoth()
   const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.connect(proxy.port)))
