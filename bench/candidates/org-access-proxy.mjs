@@ -74,8 +74,8 @@ async function serve({ port, originUrl, caFile, folder, settings: further }, set
   const secretFile = join(secretFolder, 'secret')
   writeFileSync(secretFile, APP_SECRET, { mode: 0o600 })
   const base = {
-    appId: APP_ID,
-    appSecretFile: secretFile,
+    // A sidecar of a minter has no App.
+    ...(!('minter' in (further ?? {})) && { appId: APP_ID, appSecretFile: secretFile }),
     baseUrl: originUrl,
     listen: { address: `127.0.0.1:${port}` },
     admin: { address: `127.0.0.1:${await freePort()}` },

@@ -99,6 +99,14 @@ export const TARGETS = [
     limit: () => 1.1,
     value: (results) => medianRatio(samplesOf(results, 'orgs-in-turns'), 'cpuMicros', '1000', '1'),
   },
+  {
+    text: 'cold request through a sidecar of a minter: p50, to a proxy alone',
+    unit: '×',
+    digits: 2,
+    limit: () => 1.5,
+    value: (results) =>
+      medianRatio(samplesOf(results, 'minter'), 'coldP50Ms', 'a sidecar of a minter', 'a proxy alone'),
+  },
   memory('100,000 cached orgs: memory more', 64, (results) => median(results, 'cached-orgs', 'moreBytes')),
   memory('peak memory under load, at most 64 connections', 140, (results) =>
     Math.max(...USUAL_LOADS.map((name) => median(results, name, 'peakBytes'))),

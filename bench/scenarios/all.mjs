@@ -6,6 +6,7 @@ import { coldFleet } from './cold-fleet.mjs'
 import { coldStorm } from './cold-storm.mjs'
 import { growthScenarios } from './growth.mjs'
 import { idleConnections } from './idle-connections.mjs'
+import { minter } from './minter.mjs'
 import { orgsInTurns } from './orgs-in-turns.mjs'
 import { startUp } from './start-up.mjs'
 import { steadyLoad } from './steady-load.mjs'
@@ -23,6 +24,7 @@ export const SCENARIOS = [
   websocket,
   coldStorm,
   coldFleet,
+  minter,
   startUp,
   idleConnections,
   cachedOrgs,
