@@ -96,7 +96,7 @@ export interface Admitted {
   readonly isForProxy: boolean
 }
 
-/** `unverified`: it has a JWT that nobody has verified yet. The listener verifies it, and asks again with the result. */
+/** `unverified`: it has a JWT that nobody has verified yet. Reception verifies it, and asks again with the result. */
 export type Admission = Admitted | Refusal | { readonly verdict: 'unverified'; readonly token: string }
 
 const REQUEST_ID = /^[\x21-\x7e]{1,128}$/

@@ -98,7 +98,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   readonly #head: KnownHead
   readonly #response: Client['response']
   readonly #newRequestId: () => string
-  /** The listener counts it no more. `caller`: it was admitted for this one. */
+  /** It is in flight no more. `caller`: it was admitted for this one. */
   readonly #onEnd: (caller: Caller | undefined) => void
   /** Monotonic milliseconds: its head had arrived. */
   readonly #startedAt = performance.now()
