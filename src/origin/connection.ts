@@ -109,6 +109,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     // A socket that is read into our buffers never emits it.
     socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
     assert(this.attempt !== undefined)
+    // Whoever gets the socket of a tunnel sees to it.
     if (this.attempt.request.isHandshake !== true) keepReading(socket, () => this.#content?.detach())
     this.send()
   }

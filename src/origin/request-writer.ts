@@ -128,10 +128,11 @@ const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
  * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
  * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
  * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
- * stream: no write after it reaches the kernel, and reading goes on to the end of the connection, which follows at once.
- * Without this, most uploads of 2 MB that are answered early end as a 502.
+ * stream: reading goes on to the end of the connection, which follows at once. No write after it reaches the kernel, unless
+ * `onFailed` calls `done`, as if this one had succeeded. Without this, most uploads of 2 MB that are answered early end as a
+ * 502.
  */
-export function keepReading(socket: Socket, onFailed: () => void): void {
+export function keepReading(socket: Socket, onFailed: (done: () => void) => void): void {
   let streamDone: WriteDone | undefined
   let done: WriteDone = () => undefined
   // The stream passes the same function each time, so that one wrapper serves them all.
@@ -139,7 +140,7 @@ export function keepReading(socket: Socket, onFailed: () => void): void {
     if (given === streamDone) return done
     streamDone = given
     done = (error) => {
-      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed()
+      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed(given)
       else given(error)
     }
     return done

@@ -2,8 +2,9 @@
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import type { Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
-import { beforeEach, expect, onTestFinished, test } from 'vitest'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { WebSocket } from 'ws'
 import { get } from '../support/case-table.ts'
 import { eventually } from '../support/changes.ts'
@@ -120,6 +121,43 @@ test('half-close by the service: bytes that the client still sends arrive', asyn
   await service.origin.waitFor(() => connection.received.includes('still sent'), 'what the client sent')
   client.endSending()
   await service.origin.waitFor(() => connection.peerEnd === 'fin', 'the FIN at the origin')
+})
+
+describe('a side that sends its last frame, reads no more and closes, while the other goes on sending', () => {
+  const LAST = Buffer.from('\x88\x02\x03\xf1', 'latin1')
+
+  /** Writes without a pause until the socket has closed. */
+  function stream(socket: Socket): Promise<void> {
+    const piece = Buffer.alloc(64 * 1024, 'x')
+    const pump = () => {
+      while (!socket.destroyed && socket.write(piece)) {}
+    }
+    socket.on('error', () => undefined)
+    socket.on('drain', pump)
+    pump()
+    return new Promise((resolve) => socket.once('close', () => resolve()))
+  }
+
+  /** Leaves unread what has come, so that the kernel resets the connection. */
+  async function leave(socket: Socket): Promise<void> {
+    socket.pause()
+    await setTimeout(20) // the other side fills the buffers
+    await new Promise((resolve) => socket.write(LAST, resolve))
+    socket.destroy()
+  }
+
+  // The loss is a race between our write and our read.
+  test.each(['service', 'client'])('the %s: that frame arrives, and the other connection closes', async (side) => {
+    for (let i = 0; i < 15; i++) {
+      const { client, connection } = await openRaw('/v2/silent')
+      const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+      const closed = stream(staying.socket)
+      await eventually(() => leaving.received.length > 1_000_000 || undefined, 'a megabyte')
+      await leave(leaving.socket)
+      await closed
+      expect(staying.received.subarray(-LAST.length)).toEqual(LAST)
+    }
+  })
 })
 
 test('when a token ends, the sockets that were opened with it stay open', async () => {
