@@ -5,7 +5,7 @@
 
 import { MalformedMessage, type MalformedReason } from './malformed.ts'
 
-/** Receives the content and the end of a message. Each event may call `pause` or `stop` of the parser. */
+/** Receives the content and the end of a message. Each event may call `stop` of the parser. */
 export interface ContentEvents {
   /** Octets `start` to `end` of `bytes`, at least one. */
   messageContent(bytes: Buffer, start: number, end: number): void
@@ -99,7 +99,8 @@ export abstract class MessageParser {
   readonly #limits: ParserLimits
   #state = FIRST_WORD
   #isTrailers = false
-  #isPaused = false
+  /** `read` returns behind each message. */
+  #isBehindMessage = false
   #refused: MalformedMessage | undefined
   /** The beginning of a line of the head or the trailers whose end has not come yet. */
   #held = ''
@@ -139,11 +140,6 @@ export abstract class MessageParser {
     return this.#state === NOTHING || (this.#state === FIRST_WORD && this.#held === '')
   }
 
-  /** To be called in an event: `read` returns behind it, and the next `read` goes on from there. */
-  pause(): void {
-    this.#isPaused = true
-  }
-
   /** Ends parsing. No more events follow. */
   stop(): void {
     this.#state = NOTHING
@@ -151,16 +147,16 @@ export abstract class MessageParser {
 
   /**
    * Reads octets `start` to `end`. Returns the index of the first one that it has not read: it stops behind the end of a
-   * message, behind a 101, and where an event paused it. What is left has to be given to the next call.
+   * message and behind a 101. What is left has to be given to the next call.
    *
    * Small chunks are moved together within `bytes`, so that 10,000 of them in one read are one event. Octets that have been
    * told, and those that have not been read, stay as they are. @throws {MalformedMessage} From then on, always.
    */
   read(bytes: Buffer, start: number, end: number): number {
     if (this.#refused !== undefined) throw this.#refused
-    this.#isPaused = false
+    this.#isBehindMessage = false
     let at = start
-    while (at < end && !this.#isPaused && this.#state !== NOTHING) {
+    while (at < end && !this.#isBehindMessage && this.#state !== NOTHING) {
       if (this.#state < CHUNK_SIZE) at = this.#readSection(bytes, at, end)
       else if (this.#state === PLAIN_CONTENT) at = this.#readContent(bytes, at, end)
       else at = this.#readChunks(bytes, at, end)
@@ -343,7 +339,7 @@ export abstract class MessageParser {
   }
 
   #messageEnded(next: number): void {
-    this.#isPaused = true
+    this.#isBehindMessage = true
     this.expectHead()
     if (this.#kind === 'response') this.#state = NOTHING
     this.#events.messageEnd(next)
@@ -383,7 +379,7 @@ export abstract class MessageParser {
               const first = from
               from = to
               this.#events.messageContent(bytes, first, to)
-              if (this.#isPaused || this.#state !== CHUNK_DATA) return at
+              if (this.#state !== CHUNK_DATA) return at
             }
             from = at
             to = stop
