@@ -11,6 +11,7 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Caller } from '../callers/callers.ts'
 import { causeOf, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
+import { fieldValue } from '../http1/fields.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import { pathOf } from '../http1/target.ts'
@@ -152,8 +153,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     // On its next connection, the client may have a better certificate, or the proxy the CA.
     if (certificateProblem !== undefined || ENDS_CONNECTION.has(refusal.code)) response.keepsAlive = false
     // The client may speak another protocol from here on.
-    if (this.#head.rawFields.some((name, i) => i % 2 === 0 && name.toLowerCase() === 'upgrade'))
-      response.keepsAlive = false
+    if (fieldValue(this.#head.rawFields, 'upgrade') !== '') response.keepsAlive = false
     const record = this.#newRecord(refusal.orgId, !OF_STRANGERS.has(refusal.code))
     record.caller = refusal.caller?.name
     record.code = refusal.code
@@ -171,8 +171,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     const path = target.startsWith('/') ? pathOf(target) : '' // without an authority, which may hold a password
     // An id of our own: the answer repeats nothing of a request that was not admitted.
     const record = new RequestRecord(this.#newRequestId(), orgId, method, path, this.#startedAt)
-    const at = rawFields.findIndex((name, i) => i % 2 === 0 && name.toLowerCase() === 'traceparent')
-    this.#beginWith(record, at === -1 ? undefined : rawFields[at + 1], mayLeaveSpans)
+    this.#beginWith(record, fieldValue(rawFields, 'traceparent'), mayLeaveSpans)
     return record
   }
 

@@ -187,6 +187,11 @@ export function namedByConnection(value = ''): Set<string> | undefined {
   return named
 }
 
+/** The first value in a flat list; empty if there is none. */
+export function fieldValue(fields: readonly string[], lowerCaseName: string): string {
+  return fields.find((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === lowerCaseName) ?? ''
+}
+
 /** A copy of the flat list without the fields of these lower-case names. */
 export function withoutFields(fields: readonly string[], names: ReadonlySet<string>): string[] {
   const kept: string[] = []

@@ -227,10 +227,10 @@ export abstract class MessageParser {
     const { maxHeadBytes } = this.#limits
     const stop = Math.min(end, start + SLICE_BYTES, start + maxHeadBytes - this.#sectionBytes)
     const text = this.#held + bytes.toString('latin1', start, stop)
-    /** Of `text`, in `bytes`. May lie before `start`. */
-    const origin = start - this.#held.length
+    /** Where `text` begins in `bytes`. May lie before `start`. */
+    const textStart = start - this.#held.length
     const firstWord = FIRST_WORDS[this.#kind]
-    let line = origin
+    let line = textStart
     let colon = line + this.#colon
     let state = this.#state
     let at = start
@@ -260,7 +260,7 @@ export abstract class MessageParser {
       }
       if (state === FIELD_LF) {
         if (bytes[at++] !== LF) this.refuse('bare_cr')
-        this.#field(text, line - origin, colon - origin, at - 2 - origin)
+        this.#field(text, line - textStart, colon - textStart, at - 2 - textStart)
         line = at
         state = FIELD_NAME
       } else if (state === LAST_LF) {
@@ -285,7 +285,7 @@ export abstract class MessageParser {
         state = START_LINE_LF
       } else if (state === START_LINE_LF) {
         if (bytes[at++] !== LF) this.refuse('bare_cr')
-        state = this.startLine(text.slice(line - origin, at - 2 - origin)) ? FIELD_NAME : FIRST_WORD
+        state = this.startLine(text.slice(line - textStart, at - 2 - textStart)) ? FIELD_NAME : FIRST_WORD
         line = at
       } else if (state === COLON) {
         const octet = bytes[at] as number
@@ -297,7 +297,7 @@ export abstract class MessageParser {
       }
     }
     this.#state = state
-    this.#held = text.slice(line - origin)
+    this.#held = text.slice(line - textStart)
     this.#colon = colon - line
     this.#sectionBytes += stop - start
     if (this.#sectionBytes === maxHeadBytes) this.refuse('head_too_large')

@@ -9,7 +9,7 @@ import { ClientResponse } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
 
 /** Where a connection came from, decided when it was accepted. */
-export interface ConnectionOrigin {
+export interface ConnectionSource {
   /** Its peer is on this machine. */
   readonly isLocal: boolean
   /** It came through a unix socket. */
@@ -94,14 +94,14 @@ export class ClientConnection implements Client, RequestEvents {
   #waitsSince = 0
 
   /** `socket` allows that one side ends before the other. */
-  constructor(socket: Socket, owner: ConnectionOwner, origin: ConnectionOrigin) {
+  constructor(socket: Socket, owner: ConnectionOwner, source: ConnectionSource) {
     this.socket = socket
     this.#owner = owner
-    this.isLocal = origin.isLocal
-    this.isOnSocket = origin.isOnSocket === true
-    this.callerSocket = origin.callerSocket
-    this.certificate = origin.certificate
-    this.#carrier = origin.carrier ?? socket
+    this.isLocal = source.isLocal
+    this.isOnSocket = source.isOnSocket === true
+    this.callerSocket = source.callerSocket
+    this.certificate = source.certificate
+    this.#carrier = source.carrier ?? socket
     this.response = new ClientResponse(this)
     socket.on('error', () => undefined) // `close` follows
     socket.on('data', (bytes: Buffer) => this.#received(bytes))

@@ -4,7 +4,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
-import { ClientConnection, type ConnectionOrigin, type ConnectionOwner, type WaitLimits } from './client-connection.ts'
+import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
 import type { ClientResponse } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import type { RequestHandler } from './request-handler.ts'
@@ -137,8 +137,8 @@ export class Listener implements ConnectionOwner {
     })
   }
 
-  #open(socket: Socket, origin: ConnectionOrigin): void {
-    this.#connections.set(socket, new ClientConnection(socket, this, origin))
+  #open(socket: Socket, source: ConnectionSource): void {
+    this.#connections.set(socket, new ClientConnection(socket, this, source))
     socket.once('close', () => this.#connections.delete(socket))
   }
 

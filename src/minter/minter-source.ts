@@ -1,10 +1,11 @@
 /** A sidecar's source of tokens: asks the minter, as the caller that this sidecar is there. */
 
 import { OriginError, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
+import { fieldValue } from '../http1/fields.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
 import type { OrgId } from '../org-id.ts'
 import { aheadAgeMs } from '../token/lives.ts'
-import { fieldValue, memberOf, parseRetryAfter } from '../token/token-reply.ts'
+import { memberOf, parseRetryAfter } from '../token/token-reply.ts'
 import {
   AccessToken,
   type MintOptions,

@@ -4,19 +4,12 @@
  */
 
 import { OriginError } from '../errors.ts'
+import { fieldValue } from '../http1/fields.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 import { endpointTarget } from '../token/token-endpoint.ts'
-import {
-  answeredAt,
-  fieldValue,
-  memberOf,
-  parseReply,
-  readTokenReply,
-  type StatedLife,
-  tellsLimit,
-} from '../token/token-reply.ts'
+import { answeredAt, memberOf, parseReply, readTokenReply, type StatedLife, tellsLimit } from '../token/token-reply.ts'
 
 /** The most that one probe sends. */
 export const BUDGET = { mints: 20, gets: 200 } as const

@@ -4,11 +4,12 @@
  */
 
 import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
+import { fieldValue } from '../http1/fields.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
 import { ORG_ID_SEGMENT, targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import type { AppCredentials, AppKey } from './app-credentials.ts'
-import { answeredAt, fieldValue, limitSeconds, readTokenReply, tellsLimit } from './token-reply.ts'
+import { answeredAt, limitSeconds, readTokenReply, tellsLimit } from './token-reply.ts'
 import { AccessToken, type OnCall, type TokenObserver, type TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions {

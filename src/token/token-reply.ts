@@ -4,6 +4,7 @@
  */
 
 import { gunzipSync } from 'node:zlib'
+import { fieldValue } from '../http1/fields.ts'
 
 /** Names and values in turn. */
 type FieldList = readonly string[]
@@ -11,11 +12,6 @@ type FieldList = readonly string[]
 /** Visible ASCII without white space is one word of a field value (RFC 9110 §5.5). */
 const TOKEN = /^[\x21-\x7e]{1,16384}$/
 const MAX_CONTENT_BYTES = 64 * 1024
-
-/** The name is in lower case. Returns the first value; empty if there is none. */
-export function fieldValue(fields: FieldList, name: string): string {
-  return fields.find((_, index) => index % 2 === 1 && fields[index - 1]?.toLowerCase() === name) ?? ''
-}
 
 /** The time of day at the endpoint, if it tells one. A stated end is held against it, because our own clock may be wrong. */
 export function answeredAt(fields: FieldList, wallNowMs: number): number {
