@@ -72,10 +72,12 @@ export class Reception<A extends Admissible> implements RequestHandler {
 
   #begin(client: Client, head: KnownHead): Received<A> {
     this.requestsInFlight++
-    return this.#options.begin(client, head, (caller) => {
-      this.requestsInFlight--
-      if (caller !== undefined) caller.usage.inFlight--
-    })
+    return this.#options.begin(client, head, this.#ended)
+  }
+
+  readonly #ended = (caller: Caller | undefined) => {
+    this.requestsInFlight--
+    if (caller !== undefined) caller.usage.inFlight--
   }
 
   /** `verified`: who sent its JWT, or why that names no caller. */
