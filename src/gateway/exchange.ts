@@ -209,7 +209,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (this.#early.length === 0) return
     for (const chunk of this.#early) this.#content?.take(chunk, 0, chunk.length)
     this.#early = []
-    this.#client.resumeContent()
     if (this.#hasEndedEarly) this.#content?.ended()
   }
 

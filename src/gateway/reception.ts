@@ -119,6 +119,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
     this.#verifying--
     request.awaitsProof = false
     if (request.isOver) return
+    client.resumeContent() // what came meanwhile may have paused it
     this.#admit(request, head, client, rules, verified)
     // A reload may have come in between.
     const { callers } = this.#options.rules(client.isOnSocket)

@@ -135,9 +135,10 @@ export class ClientConnection implements Client, RequestEvents {
     return this.certificate !== undefined && this.certificate.expiresAt <= Date.now()
   }
 
-  /** True if another request may follow the current one. Asked when its response begins. */
+  /** True if another request may follow the current one. Asked when its response begins. What is held by then came too early. */
   get mayGoOn(): boolean {
-    return this.#isRequestComplete && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
+    const isInTurn = this.#isRequestComplete && this.#held.length === 0
+    return isInTurn && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
   }
 
   get keepAliveSeconds(): number {

@@ -65,9 +65,9 @@ const { service, proxy } = await startBothForFile({}, { 'admin.address': 'unix:$
 const inFlight = (of: ProxyUnderTest) => of.metric('oap_requests_in_flight')
 
 /** The caller `batch`, whose key set is behind this URL, and another with NEXT_KEY. */
-const startWith = (url: string, settings: ProxySettings = {}) =>
+const startWith = (url: string, settings: ProxySettings = {}, to = service) =>
   startProxy(
-    service,
+    to,
     { 'admin.address': 'localhost:0', ...settings },
     { 'proxy.yaml': `${batchFrom(url)}  - {name: other, keyFiles: [other.key], orgs: ["*"]}\n`, 'other.key': NEXT_KEY },
   )
@@ -280,6 +280,41 @@ test('a request whose client leaves during the verification ends, and never reac
   expect(await send({ on: waiting.port, key })).toBe(200)
   expect(service.requests.map(({ target }) => target)).not.toContain('/v2/gone')
 })
+
+test.each([
+  ['admitted', {}, 200],
+  ['refused', { claims: { sub: 'nobody' } }, 403],
+])(
+  'what comes behind a request whose caller is being verified is not answered: it is %s',
+  async (_, options, status) => {
+    await using server = await KeySetServer.start(issuer.jwks)
+    const [verified, answered] = [new Gate(), new Gate()]
+    server.answer = (response) => void verified.pass().then(() => response.end(issuer.jwks))
+    await using own = await startService({
+      script: async ({ target }) => {
+        if (target === '/v2/a') await answered.pass()
+        return {}
+      },
+    })
+    await using waiting = await startWith(server.url, {}, own)
+    const key = await sign(issuer, options)
+    const line = (target: string) => `GET ${target} HTTP/1.1\r\n`
+    // A blank that gets lost would make one field of two.
+    const begun = `${line('/v2/b')}X-A: 1`
+    await using client = await RawClient.sending(waiting.port, `${line('/v2/a')}${fieldsWith(key)}${begun}`)
+    await server.changes.until(() => server.requests > 0, 'a fetch of the key set')
+    verified.open()
+    if (status === 200) await answered.untilWaiting(1)
+    client.send('\r\n')
+    expect(await send({ on: waiting.port, key: NEXT_KEY })).toBe(200) // so the proxy has read it
+    answered.open()
+    const response = await client.response()
+    expect([response.status, fieldOf(response, 'connection')]).toEqual([status, 'close'])
+    client.send(`X-B: 2\r\n${fieldsWith(key)}`)
+    expect((await client.untilClosed()).bytes.toString()).toBe('')
+    expect(own.requests.map(({ target }) => target)).not.toContain('/v2/b')
+  },
+)
 
 test('a request whose caller is still verified at the deadline of a stop is logged as draining, not as left by its client', async () => {
   await using server = await KeySetServer.start(issuer.jwks)
