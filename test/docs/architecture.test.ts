@@ -24,10 +24,27 @@ const PAGE = 'src/admin/page/'
 /** Files of the sandbox that start the proxy. */
 const STARTERS = ['src/sandbox/demo.ts', 'src/sandbox/testing.ts']
 
-test('each folder of the source is in the table, and each file beside the folders is named', () => {
-  const folders = projectFilesBelow('src', '.ts').flatMap((path) => folderOf(path) ?? [])
-  expect([...table.keys()].sort()).toEqual([...new Set(folders)].sort())
-  expect(codeSpans(page)).toEqual(expect.arrayContaining(fileNames))
+/** The names in each line of the diagram. */
+const lines = (/```text\n([^`]+)```/.exec(page.text)?.[1] ?? '')
+  .trim()
+  .split('\n')
+  .map((line) => line.split(/ +/))
+
+test('the diagram and the table have each folder, and the diagram each file that others import', () => {
+  const folders = new Set(projectFilesBelow('src', '.ts').flatMap((path) => folderOf(path) ?? []))
+  expect([...table.keys()].sort()).toEqual([...folders].sort())
+  expect(lines.flat().sort()).toEqual([...folders, ...ground, 'main.ts'].sort())
+  expect(codeSpans(page)).toEqual(expect.arrayContaining(ENTRIES))
+})
+
+test('every import points down', () => {
+  const lineOf = (name: string) => lines.findIndex((names) => names.includes(name))
+  for (const [folder, entries] of table) {
+    for (const entry of entries) {
+      const to = entry.slice(0, entry.indexOf('/') + 1)
+      expect([folder, entry, lineOf(to) > lineOf(folder)]).toEqual([folder, entry, true])
+    }
+  }
 })
 
 test('the table has every import between folders, and nothing else', () => {
