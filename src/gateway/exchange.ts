@@ -280,6 +280,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#attempt = new Attempt(request, content, this)
     const record = this.#writableRecord
     this.#sentAt = performance.now()
+    record.waitedMs = waitedForServiceMs(record, this.#sentAt)
     record.dispatchedAt = this.#sentAt
     record.respondedAt = undefined
     this.#gateway.origin.dispatch(this.#attempt)

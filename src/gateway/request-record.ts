@@ -34,6 +34,8 @@ export class RequestRecord {
   dispatchedAt: number | undefined
   /** The response head was received. */
   respondedAt: number | undefined
+  /** The waits for the service before this dispatch. */
+  waitedMs = 0
   endedAt = 0
   /** False for a request that was refused before any token was asked for. */
   isAdmitted = false
@@ -67,9 +69,12 @@ export class RequestRecord {
   }
 }
 
-/** From the dispatch to the response head. If the service has not answered, until then. Monotonic milliseconds. */
-export function waitedForServiceMs({ dispatchedAt, respondedAt }: RequestRecord, until: number): number {
-  return dispatchedAt === undefined ? 0 : (respondedAt ?? until) - dispatchedAt
+/**
+ * From each dispatch to its response head, or to its failure. If the service has not answered the last one, until then.
+ * Monotonic milliseconds.
+ */
+export function waitedForServiceMs({ dispatchedAt, respondedAt, waitedMs }: RequestRecord, until: number): number {
+  return dispatchedAt === undefined ? 0 : waitedMs + (respondedAt ?? until) - dispatchedAt
 }
 
 export interface GatewayObserver {

@@ -18,6 +18,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     startedAt: 1_000,
     dispatchedAt: 1_000,
     respondedAt: 1_000,
+    waitedMs: 0,
     endedAt: 1_000,
     isAdmitted: true,
     token: 'hit',

@@ -40,6 +40,20 @@ test('it leaves out the wait for the service, but not that for a token', async (
   expect(tookMs).toBeLessThanOrEqual(Number(durationMs) - Number(originMs) + 1)
 })
 
+test('it leaves out the wait for a rejection, too', async () => {
+  const rejectionMs = 1_000
+  let requests = 0
+  const script = async () => {
+    if (++requests > 1) return {}
+    await setTimeout(rejectionMs)
+    return { status: 401 }
+  }
+  const { proxy } = await startBoth({ script }, { 'listen.serverTiming': 'true' })
+  const response = await request(proxy.port, get('/v2/x', 'acme'))
+  expect([response.status, requests]).toEqual([200, 2])
+  expect(Number(OWN.exec(timings(response)[0] ?? '')?.[1])).toBeLessThan(rejectionMs)
+})
+
 test('answers of the proxy have it, and so has a WebSocket', async () => {
   const { service, proxy } = await startBoth(
     { script: (_, connection) => connection.reset() },
