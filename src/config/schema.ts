@@ -80,7 +80,7 @@ const listen = group('The listener for apps.', {
       description: 'File mode of a unix socket, in octal with its leading zero.',
       type: ['string', 'integer'],
     }),
-  callerKeyFile: keyFile().describe('File with a key that every request then needs in `X-Proxy-Key`.').meta(RELOADABLE),
+  callerKeyFile: keyFile().describe('File with a key. Every request then needs it in `X-Proxy-Key`.').meta(RELOADABLE),
   refuseForwarded: flag(true).describe(
     'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
   ),
@@ -109,7 +109,7 @@ const listen = group('The listener for apps.', {
 
 const origin = group('The connections to the service.', {
   connections: count(256, 1, 65_535).describe(
-    'Most connections to the service at once, for repeats and WebSocket handshakes too. One Org gets at most three quarters of them.',
+    'Most connections to the service at once, also for repeats and WebSocket handshakes. One Org gets at most three quarters of them.',
   ),
   maxConnectionAgeMs: duration('10m').describe(
     'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
@@ -133,7 +133,7 @@ const origin = group('The connections to the service.', {
     'Sends `Cookie` on to the service. The cookie jar of an app sees one host for all Orgs, and would mix their sessions.',
   ),
   proxyFromEnv: flag(false).describe(
-    'Uses `HTTPS_PROXY`, `HTTP_PROXY` and `NO_PROXY` (names with their subdomains, subnets for an address, ports, `*`). They are ignored otherwise, with a warning.',
+    'Uses `HTTPS_PROXY` and `HTTP_PROXY`, except for the hosts of `NO_PROXY` (names with their subdomains, subnets if the host is an address, ports, `*`). If off, the proxy ignores them with a warning.',
   ),
 })
 
@@ -170,18 +170,16 @@ const tokens = group(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds since 1970) state its end.',
     ),
     lifetimeMs: durationOrAuto('100ms').describe(
-      'Age at which every token is replaced. `auto`: as the token states, or as learned from two deaths at the same age.',
+      'Age at which every token is replaced. `auto`: the end that the token states, or the age at which two tokens have ended.',
     ),
     settleTimeMs: duration('5s', '0s').describe(
-      'A token that is younger may not be known everywhere yet: a rejection is then answered by a repeat, not by a mint.',
+      'A younger token may not be known everywhere yet. If it is rejected, the request is repeated without a mint.',
     ),
     rejectedStatuses: items(wholeNumber(300, 599))
       .prefault([401])
-      .describe(
-        'Statuses by which the service says that a token is no longer valid. Once it is set, no other status is learned.',
-      ),
+      .describe('Statuses that say that a token is no longer valid. If set, no other status is learned.'),
     rejectedCooldownMs: duration('10s').describe(
-      'Per org: least time between two mints that a row of five rejections forces.',
+      'Per org: least time between two mints that five rejections in a row cause.',
     ),
     refusalTtlMs: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
     mintTimeoutMs: duration('5s').describe(
@@ -259,7 +257,7 @@ const minter = group('Sidecars without the secret: a minter gives them the token
   address: parsed(parseAddress)
     .optional()
     .describe(
-      'This instance is a minter, and sidecars ask it here: `host:port` or `unix:/path`. Needs `callers`, and `minter.tls` if other machines can reach it.',
+      'Makes this instance a minter; sidecars ask it here: `host:port` or `unix:/path`. Needs `callers`, and `minter.tls` if other machines can reach it.',
     ),
   tls: group('TLS between sidecars and minter.', {
     certFile: certificatesFile()
@@ -271,7 +269,7 @@ const minter = group('Sidecars without the secret: a minter gives them the token
   url: parsed(parseMinterUrl)
     .optional()
     .describe(
-      'This instance is a sidecar, and its tokens come from this minter: `https://host:port`, `unix:/path`, or `http://` to this machine. It has no `appId` and no secret then.',
+      'Makes this instance a sidecar, without `appId` and secret. It gets tokens from this minter: `https://host:port`, `unix:/path`, or `http://` to this machine.',
     ),
   keyFile: keyFile().describe('File with the key that this sidecar sends to the minter.').meta(RELOADABLE),
   jwtFile: jwtFile()
@@ -282,7 +280,7 @@ const minter = group('Sidecars without the secret: a minter gives them the token
     .meta(RELOADABLE),
   certKeyFile: privateKeyFile().describe('PEM file with the private key of `minter.certFile`.').meta(RELOADABLE),
   caFile: certificatesFile()
-    .describe('PEM file with the CA certificates that the minter must have one of; no others count then.')
+    .describe('PEM file with CA certificates. If set, no other CA counts for the minter.')
     .meta(RELOADABLE),
 })
 
@@ -315,19 +313,19 @@ const traces = group('Spans for OpenTelemetry; off unless `endpoint` is set.', {
     .optional()
     .describe('URL of the collector (OTLP over HTTP) with its path, such as `http://collector:4318/v1/traces`.'),
   sample: rate(0.01, 0, 1).describe(
-    'Share of the requests without a valid `traceparent` that leave spans, from 0 to 1. Those with one follow it.',
+    'Share of the requests that leave spans, from 0 to 1. A request with a valid `traceparent` follows that instead.',
   ),
 })
 
 const shutdown = group('What happens after SIGTERM or SIGINT.', {
   delayMs: duration('0s', '0s').describe(
-    'How long it reports not ready before the listener closes, for load balancers.',
+    'How long `/readyz` fails before the listener closes, so that load balancers notice.',
   ),
   timeoutMs: duration('10s').describe('Longest time for requests in flight to finish; then they are broken off.'),
 })
 
 export const declaration = z.strictObject({
-  appId: appId.optional().describe('The App id, without `:`.'),
+  appId: appId.optional().describe('The App id, without `:`. A sidecar (`minter.url`) has neither App id nor secret.'),
   appSecretFile: secretFile().describe(
     'File with the App secret, read again when it changes. One trailing newline is dropped.',
   ),
