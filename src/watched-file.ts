@@ -123,7 +123,7 @@ function messageOf(error: unknown): string {
 }
 
 /** Tells two contents apart. */
-export function digestOf(bytes: Uint8Array): string {
+export function digestOf(bytes: Uint8Array | string): string {
   return hash('sha256', bytes, 'base64')
 }
 

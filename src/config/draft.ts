@@ -18,7 +18,7 @@ export interface Given {
   readonly digests: string
 }
 
-/** Never quoted in a message: each could be a secret in the wrong place. */
+/** Never quoted in a message, as is no URL: each could be a secret in the wrong place. */
 const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store', 'minter.url']
 
 /** Its file has a watcher of its own, so no reload depends on it. */
@@ -168,7 +168,8 @@ export class Draft {
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
     const path: unknown = issue.code === 'custom' ? issue.params?.['path'] : undefined
     if (typeof path === 'string' && at !== WATCHED_ELSEWHERE) this.files.set(path, undefined)
-    const isQuoted = typeof value === 'string' && path === undefined && !NEVER_QUOTED.includes(settingAt(at)?.key ?? at)
+    const mayBeSecret = NEVER_QUOTED.includes(settingAt(at)?.key ?? at) || String(value).includes('://')
+    const isQuoted = typeof value === 'string' && path === undefined && !mayBeSecret
     const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
     this.refuse(part, shown + issue.message)
   }

@@ -7,7 +7,13 @@ import { z } from 'zod'
 import type { ListenAddress } from '../listener/bind.ts'
 import { Draft, type Given } from './draft.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from './problem.ts'
-import { reportContradictions, reportOpenings, reportRisks, type SoundSettings } from './relations.ts'
+import {
+  limitedIdentities,
+  reportContradictions,
+  reportOpenings,
+  reportRisks,
+  type SoundSettings,
+} from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
 import { isReloadable, outsideName, type SettingKey } from './settings.ts'
 import {
@@ -66,6 +72,7 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
     ...(result as Settings),
     app: running === undefined ? app : running.app,
     learnsStatuses: running?.learnsStatuses ?? draft.given.get('tokens.rejectedStatuses')?.source === 'default',
+    limitedIdentities: new Set([...(running?.limitedIdentities ?? []), ...limitedIdentities(latest)]),
     proxies,
   }
   reportRisks(config, warn)

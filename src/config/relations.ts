@@ -4,8 +4,10 @@ import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
 import type { ListenAddress } from '../listener/bind.ts'
 import { parseOrgId } from '../org-id.ts'
+import { digestOf } from '../watched-file.ts'
 import { isLoopback, isReadableOnTheWay } from './address.ts'
 import type { Config, declaration } from './schema.ts'
+import { DEFAULT_PATTERN, parseOrgPattern } from './types.ts'
 
 /** The settings as far as they are right by themselves: a wrong value is undefined, and one that was not given has no entry. */
 export type SoundSettings = Sound<typeof declaration>
@@ -200,6 +202,18 @@ function identitiesOf({ name, socket, minterSocket, keyFiles = [], jwt, certific
   ]
 }
 
+/** Digests of the credentials that have had `routes` since the start: a file may be cut first, and then come back in part. */
+export interface Limits {
+  readonly limitedIdentities: ReadonlySet<string>
+}
+
+export function limitedIdentities({ callers = [] }: SoundSettings): string[] {
+  const limited = callers.filter(({ routes = [] }) => routes.length > 0)
+  return limited.flatMap((caller) => identitiesOf(caller).map(({ id }) => digestOf(id)))
+}
+
+const USUAL_PATTERN = parseOrgPattern(DEFAULT_PATTERN).source
+
 const AWAY =
   'is taken away, which may be a file that was cut short: complete the file, or restart to go on without this setting'
 
@@ -207,20 +221,20 @@ const AWAY =
  * Refuses a reload that takes a limit away altogether, or would need another listener. A file that was cut short is often still
  * valid YAML, so a missing list is not a permission.
  */
-export function reportOpenings(running: SoundSettings, resulting: SoundSettings, refuse: Report): void {
+export function reportOpenings(running: SoundSettings & Limits, resulting: SoundSettings, refuse: Report): void {
   const isGone = (before: readonly unknown[] = [], after: readonly unknown[] | undefined) =>
     before.length > 0 && after?.length === 0
   if (isGone(running.callers, resulting.callers)) refuse('callers', AWAY)
   if (isGone(running.orgs.allow, resulting.orgs.allow)) refuse('orgs.allow', AWAY)
+  const isUsual = ({ orgs }: SoundSettings) => orgs.pattern?.source === USUAL_PATTERN
+  if (!isUsual(running) && isUsual(resulting)) refuse('orgs.pattern', AWAY)
   if (isGone(running.routes.allow, resulting.routes.allow)) refuse('routes.allow', AWAY)
   if ('callerKeyFile' in running.listen && !('callerKeyFile' in resulting.listen)) refuse('listen.callerKeyFile', AWAY)
-  // The name may be cut, too, so a caller that has kept a credential is the same.
-  const limited = new Set(
-    running.callers?.flatMap((caller) => (caller.routes?.length ? identitiesOf(caller).map(({ id }) => id) : [])),
-  )
   for (const [index, caller] of (resulting.callers ?? []).entries()) {
     const hasNoLimit = caller.routes?.length === 0
-    if (hasNoLimit && identitiesOf(caller).some(({ id }) => limited.has(id))) refuse(`callers[${index}].routes`, AWAY)
+    // The name may be cut, too, so a caller that has kept a credential is the same.
+    const wasLimited = identitiesOf(caller).some(({ id }) => running.limitedIdentities.has(digestOf(id)))
+    if (hasNoLimit && wasLimited) refuse(`callers[${index}].routes`, AWAY)
   }
   for (const group of ['listen', 'minter'] as const) {
     if ('certFile' in running[group].tls !== 'certFile' in resulting[group].tls) {

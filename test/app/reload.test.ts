@@ -368,6 +368,14 @@ describe('a reload opens nothing', () => {
     ['callers', `${REST}${caller('acme')}`, REST, 'callers', {}, 'GET /v2/x'],
     ['a caller key', `${REST}listen: {callerKeyFile: billing.key}\n`, REST, 'listen.callerKeyFile', {}, 'GET /v2/x'],
     ['the allowed Orgs', `${REST}orgs: {allow: [acme]}\n`, REST, 'orgs.allow', { 'X-Org-Id': 'globex' }, 'GET /v2/x'],
+    [
+      'the pattern of Orgs',
+      `${REST}orgs: {pattern: acme}\n`,
+      REST,
+      'orgs.pattern',
+      { 'X-Org-Id': 'globex' },
+      'GET /v2/x',
+    ],
     ['the allowed routes', `${REST}routes: {allow: [GET /v2/x]}\n`, REST, 'routes.allow', {}, 'GET /v2/y'],
     ['the routes of a caller', WITH_ROUTES, caller('acme'), 'callers[0].routes', { 'X-Proxy-Key': KEY }, 'GET /v2/y'],
     [
@@ -404,6 +412,18 @@ describe('a reload opens nothing', () => {
     expect(proxy.logs.flatMap(({ problem }) => (typeof problem === 'string' ? [problem] : []))).toEqual([
       expect.stringMatching(new RegExp(`^${key.replace(/[.[\]]/g, '\\$&')} \\(.*${AWAY}`)),
     ])
+  })
+
+  test('the routes of a caller that was cut off, and came back without them', async () => {
+    const both = (routes: string) =>
+      `callers:\n  - {name: a, keyFiles: [reports.key], orgs: [acme]}\n  - {name: billing, keyFiles: [billing.key], orgs: [acme]${routes}}\n`
+    await start(both(', routes: [GET /v2/x]'))
+    await reloadWith(both('').replace(/ {2}- \{name: billing.*\n/, ''))
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe('caller_refused')
+    await reloadWith(both(''))
+    expect(await send({ 'X-Proxy-Key': KEY }, 'GET /v2/y')).toBe('caller_refused')
+    await reloadWith(both(', routes: [GET /v2/x]'))
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
   })
 
   test('all that is missing is named', async () => {

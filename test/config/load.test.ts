@@ -299,3 +299,16 @@ test('a reload takes over the settings that need no restart, and keeps all other
   expect(config).toEqual({ ...running.config, ...taken })
   expect(config.app?.appSecret.reveal()).toBe(GOOD.OAP_APP_SECRET)
 })
+
+test.each([
+  'TRACES_ENDPOINT',
+  'LISTEN_ADDRESS',
+  'MINTER_ADDRESS',
+  'MINTER_URL',
+  'FLEET_STORE',
+  'BASE_URL',
+  'ORGS_ALLOW',
+])('no message repeats a URL in OAP_%s: it may have a password', async (name) => {
+  const lines = await refusalWith({ [`OAP_${name}`]: 'https://user:hunter2@example.com/?key=hunter2' })
+  expect(lines.join()).not.toContain('hunter2')
+})
