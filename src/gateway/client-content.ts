@@ -147,6 +147,7 @@ export class ClientContent implements ContentSource {
   }
 
   #pause(): void {
+    if (this.#isDetached) return // a write that fails at once detaches
     this.#isPaused = true
     this.#client.pauseContent()
   }

@@ -48,6 +48,8 @@ const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_I
 
 /** A connection that we end stays open for at most this time: its input is read and dropped, and what was written is sent. */
 const LINGER_MS = 2_000
+/** Of a tunnel. A client that vanished without closing is found. */
+const KEEP_ALIVE_PROBE_MS = 60_000
 /** More is not read before its turn comes. */
 const MAX_HELD_BYTES = 64 * 1024
 
@@ -269,6 +271,8 @@ export class ClientConnection implements Client, RequestEvents {
     this.isTunnel = true
     for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
     socket.pause()
+    // A tunnel has no time limit, and a client may vanish without a word.
+    this.#carrier.setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
     return { socket, firstBytes }
   }
 

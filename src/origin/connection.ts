@@ -188,7 +188,9 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const socket = this.#socket
     if (socket === undefined || this.#isPaused) return
     socket.pause()
-    setImmediate(() => socket.resume())
+    setImmediate(() => {
+      if (!this.#isPaused) socket.resume()
+    })
   }
 
   responseHead(response: ReceivedResponse): void {

@@ -2,6 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
@@ -158,6 +159,15 @@ describe('a side that sends its last frame, reads no more and closes, while the 
       expect(staying.received.subarray(-LAST.length)).toEqual(LAST)
     }
   })
+})
+
+// A client that has vanished sends nothing, and a tunnel has no time limit.
+test.runIf(process.platform === 'linux')('the system finds out whether the client is still there', async () => {
+  const { client } = await openRaw('/v2/silent')
+  const port = (number = 0) => number.toString(16).toUpperCase().padStart(4, '0')
+  const ends = new RegExp(`:${port(proxy.port)} \\w+:${port(client.socket.localPort)} 01 \\S+ (\\w\\w):`)
+  const tables = await Promise.all(['tcp', 'tcp6'].map((name) => readFile(`/proc/net/${name}`, 'latin1')))
+  expect(ends.exec(tables.join(''))?.[1]).toBe('02') // the timer of TCP keep-alive
 })
 
 test('when a token ends, the sockets that were opened with it stay open', async () => {

@@ -7,6 +7,7 @@ import { respondToOptions } from '../../src/gateway/problem.ts'
 import { ClientConnection } from '../../src/listener/client-connection.ts'
 import type { Client, RequestHandler, RequestInProgress } from '../../src/listener/request-handler.ts'
 import { head } from '../support/case-table.ts'
+import { Gate } from '../support/changes.ts'
 import { listening } from '../support/listening.ts'
 import { RawClient, request } from '../support/raw-client.ts'
 
@@ -101,6 +102,24 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
     expect(contents.map(({ isRepeatable }) => isRepeatable)).toEqual([false, false, true, false])
   },
 )
+
+test('a writer that ends while it writes: the rest of the content is read all the same', async () => {
+  const gate = new Gate()
+  await using served = await receiving(new RepeatMemory(10), (content) => {
+    const write = () => {
+      content.detach()
+      void gate.pass()
+      return false
+    }
+    content.streamTo({ write, end: () => undefined })
+  })
+  const raw = head('POST / HTTP/1.1', 'Host: x', 'Content-Length: 6')
+  await using client = await RawClient.sending(served.port, `${raw}pie`)
+  await gate.untilWaiting(1)
+  gate.open()
+  client.send('ce.')
+  expect((await client.response('POST')).status).toBe(204)
+})
 
 test('memory for repeats: one holder gets half of it at most, and leaves room for each that comes later', () => {
   const memory = new RepeatMemory(1, 100)
