@@ -333,7 +333,7 @@ export const declaration = z.strictObject({
     .optional()
     .describe('The App secret itself, in the environment only; a file is safer.'),
   baseUrl: parsed(parseBaseUrl).describe(
-    'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not. Plain `http` only to this machine, unless `origin.allowInsecure`.',
+    'URL of the service, without `/v2`; a path prefix is allowed, a user, query or fragment is not.',
   ),
   appRoutes: list(parsed(parseRoutePattern))
     .describe(
