@@ -28,6 +28,8 @@ export class Log {
   readonly #write: (line: string) => void
   readonly #destination: Partial<StdoutOutput>
   #volume: LogVolume
+  /** Of the last line of a request. */
+  #time = { ms: Number.NaN, text: '' }
   /** The lines of refusals in the current second. */
   #second = { endsAt: 0, lines: 0, codes: new Set<string>() }
   /** Lines of refusals that were left out: since the start, and since the last line about them. */
@@ -76,7 +78,14 @@ export class Log {
     const isSuccess = record.code === undefined && record.status < 400
     if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
     if (!record.isAdmitted && code !== undefined && !this.#hasRoomFor(code, record.endedAt)) return
-    this.#write(requestLine(record, level))
+    this.#write(requestLine(record, level, this.#isoTime(record.endedAt)))
+  }
+
+  /** In ISO 8601 and UTC. Read and formatted once in each millisecond of the monotonic clock, which shows `now`. */
+  #isoTime(now: number): string {
+    const ms = Math.floor(now)
+    if (ms !== this.#time.ms) this.#time = { ms, text: new Date().toISOString() }
+    return this.#time.text
   }
 
   /** False if the line of a refusal is to be left out. Then a line says so within a second. */
@@ -109,9 +118,9 @@ export class Log {
 }
 
 /** One line of ASCII with the fields in this order. */
-function requestLine(record: RequestRecord, level: 'info' | 'warn'): string {
+function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string): string {
   const { dispatchedAt, respondedAt } = record
-  let line = `{"level":"${level}","time":"${isoTime(record.endedAt)}","msg":"request","requestId":${quoted(record.requestId)}`
+  let line = `{"level":"${level}","time":"${time}","msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
   if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
   line += `,"method":${quoted(record.method)},"path":${quoted(record.path.slice(0, MAX_PATH_CHARACTERS))},"status":${record.status}`
@@ -144,19 +153,6 @@ function milliseconds(value: number): string {
   const whole = (micros - rest) / 1_000
   if (rest === 0) return `${whole}`
   return `${whole}.${rest < 10 ? '00' : rest < 100 ? '0' : ''}${rest}`
-}
-
-let lastMs = Number.NaN
-let lastText = ''
-
-/** The time in ISO 8601 and UTC. Read and formatted once in each millisecond of the monotonic clock, which shows `now`. */
-function isoTime(now: number): string {
-  const ms = Math.floor(now)
-  if (ms !== lastMs) {
-    lastMs = ms
-    lastText = new Date().toISOString()
-  }
-  return lastText
 }
 
 /** A line of JSON as a line for people. */

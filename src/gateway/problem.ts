@@ -2,7 +2,6 @@
 
 import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
-import { httpDate } from '../http1/response-head.ts'
 import type { RequestRecord } from './request-record.ts'
 
 const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
@@ -11,6 +10,8 @@ const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
 export interface OwnResponse {
   /** Octets of content so far. */
   contentBytes: number
+  /** As the field has it. */
+  readonly date: string
   /** The fields that say whether the connection is kept. */
   readonly connectionLines: string
   /** Writes it, and nothing else. */
@@ -19,7 +20,7 @@ export interface OwnResponse {
 
 /** Returns the status. */
 export function respondToOptions(response: OwnResponse, requestId: string): number {
-  const head = ['HTTP/1.1 204 No Content', ALLOW, `x-request-id: ${requestId}`, `date: ${httpDate()}`]
+  const head = ['HTTP/1.1 204 No Content', ALLOW, `x-request-id: ${requestId}`, `date: ${response.date}`]
   response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n`)
   return 204
 }
@@ -34,7 +35,7 @@ export function respondWithJson(response: OwnResponse, requestId: string, value:
     'cache-control: no-store',
     'x-content-type-options: nosniff',
     `x-request-id: ${requestId}`,
-    `date: ${httpDate()}`,
+    `date: ${response.date}`,
   ]
   response.contentBytes = content.length
   response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n${content}`)
@@ -64,7 +65,7 @@ export function respondWithProblem(response: OwnResponse, { method, requestId }:
     'x-content-type-options: nosniff',
     `proxy-status: org-access-proxy; error=${proxyError}; details="${code}"`,
     `x-request-id: ${requestId}`,
-    `date: ${httpDate()}`,
+    `date: ${response.date}`,
   ]
   const retryAfterSeconds = failure.retryAfterSeconds ?? (status === 503 ? 1 : undefined)
   if (retryAfterSeconds !== undefined) head.push(`retry-after: ${retryAfterSeconds}`)

@@ -139,11 +139,16 @@ function withoutOurStatus(value: string): string {
 /**
  * Returns the head in latin1. Adds a `Date` if the service sent none (RFC 9110 §6.6.1), a `Vary`, and `connectionLines`.
  */
-export function responseHeadText(head: ResponseHead, isChunked: boolean, connectionLines: string): string {
+export function responseHeadText(
+  head: ResponseHead,
+  isChunked: boolean,
+  date: HttpDate,
+  connectionLines: string,
+): string {
   const { fields } = head
   let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
-  if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
+  if (!head.hasDate) text += `Date: ${date.now}\r\n`
   // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
   // to another (RFC 9111 §4.1).
   if (!head.variesByOrg) text += 'Vary: X-Org-Id\r\n'
@@ -153,15 +158,17 @@ export function responseHeadText(head: ResponseHead, isChunked: boolean, connect
   return `${text}${connectionLines}\r\n`
 }
 
-let dateSecond = Number.NaN
-let dateText = ''
+/** The time of day as `Date` has it (RFC 9110 §5.6.7). Rendered once a second. */
+export class HttpDate {
+  #second = Number.NaN
+  #text = ''
 
-/** Rendered once a second. */
-export function httpDate(): string {
-  const second = Math.floor(Date.now() / 1_000)
-  if (second !== dateSecond) {
-    dateSecond = second
-    dateText = new Date(second * 1_000).toUTCString()
+  get now(): string {
+    const second = Math.floor(Date.now() / 1_000)
+    if (second !== this.#second) {
+      this.#second = second
+      this.#text = new Date(second * 1_000).toUTCString()
+    }
+    return this.#text
   }
-  return dateText
 }

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
+import type { HttpDate } from '../http1/response-head.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
@@ -25,6 +26,7 @@ export interface ConnectionSource {
 export interface ConnectionOwner {
   readonly options: { readonly keepAliveTimeoutMs: number }
   readonly handler: RequestHandler
+  readonly date: HttpDate
   /** Each response closes its connection. */
   readonly isEnding: boolean
   responseComplete(response: ClientResponse): void
@@ -141,6 +143,10 @@ export class ClientConnection implements Client, RequestEvents {
   get mayGoOn(): boolean {
     const isInTurn = this.#isRequestComplete && this.#held.length === 0
     return isInTurn && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
+  }
+
+  get date(): HttpDate {
+    return this.#owner.date
   }
 
   get keepAliveSeconds(): number {

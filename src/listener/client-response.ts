@@ -1,7 +1,7 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
-import { type ResponseHead, responseHeadText } from '../http1/response-head.ts'
+import { type HttpDate, type ResponseHead, responseHeadText } from '../http1/response-head.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
@@ -13,6 +13,7 @@ interface ResponseCarrier {
   readonly mayGoOn: boolean
   /** For how long the connection waits for it. */
   readonly keepAliveSeconds: number
+  readonly date: HttpDate
   /** Calls `writeLast` of the response when the event loop has handled all that it found. */
   responseComplete(response: ClientResponse): void
   responseFlushed(): void
@@ -55,6 +56,10 @@ export class ClientResponse {
     this.#socket = connection.socket
   }
 
+  get date(): string {
+    return this.#connection.date.now
+  }
+
   /** The fields that say whether the connection is kept, and for how long. Asked when a head is written, which decides it. */
   get connectionLines(): string {
     if (!this.#connection.mayGoOn) this.keepsAlive = false
@@ -68,7 +73,7 @@ export class ClientResponse {
     this.#isChunked = isOpenEnded && !isHttp10
     this.#endsByClose = isOpenEnded && isHttp10
     if (this.#endsByClose) this.keepsAlive = false
-    this.#text = responseHeadText(head, this.#isChunked, this.connectionLines)
+    this.#text = responseHeadText(head, this.#isChunked, this.#connection.date, this.connectionLines)
   }
 
   /** Writes a 101 to the client. What follows belongs to a tunnel. */

@@ -3,6 +3,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
+import { HttpDate } from '../http1/response-head.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
 import type { ClientResponse } from './client-response.ts'
@@ -36,6 +37,7 @@ export interface ListenerOptions extends WaitLimits {
 export class Listener implements ConnectionOwner {
   readonly options: ListenerOptions
   readonly handler: RequestHandler
+  readonly date = new HttpDate()
   readonly #connections = new Map<Socket, ClientConnection>()
   readonly tls: ListenerTls | undefined
   /** The sockets of callers by path, and the common address under `undefined`. */

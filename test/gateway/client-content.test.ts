@@ -4,6 +4,7 @@ import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { ClientContent, RepeatMemory } from '../../src/gateway/client-content.ts'
 import { respondToOptions } from '../../src/gateway/problem.ts'
+import { HttpDate } from '../../src/http1/response-head.ts'
 import { ClientConnection } from '../../src/listener/client-connection.ts'
 import type { Client, RequestHandler, RequestInProgress } from '../../src/listener/request-handler.ts'
 import { head } from '../support/case-table.ts'
@@ -23,6 +24,7 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
     drain: () => undefined,
   }
   const owner = {
+    date: new HttpDate(),
     options: { keepAliveTimeoutMs: 10_000 },
     handler,
     isEnding: false,

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../src/errors.ts'
 import { respondWithProblem } from '../../src/gateway/problem.ts'
 import { RequestRecord } from '../../src/gateway/request-record.ts'
+import { HttpDate } from '../../src/http1/response-head.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
 
@@ -9,7 +10,12 @@ const record = new RequestRecord('req-1', undefined, 'GET', '/', 0)
 
 function answerTo(failure: Failure) {
   const written: string[] = []
-  const response = { contentBytes: 0, connectionLines: '', endWith: (text: string) => void written.push(text) }
+  const response = {
+    contentBytes: 0,
+    date: new HttpDate().now,
+    connectionLines: '',
+    endWith: (text: string) => void written.push(text),
+  }
   const status = respondWithProblem(response, record, failure)
   const [head = '', content = ''] = written.join('').split('\r\n\r\n')
   const [, ...lines] = head.split('\r\n')
