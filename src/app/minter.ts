@@ -3,12 +3,13 @@
 import type { SecureContext } from 'node:tls'
 import { isRemote } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
+import { admitTokenRequest } from '../gateway/admission.ts'
 import { Reception } from '../gateway/reception.ts'
 import { Listener } from '../listener/server.ts'
 import type { TlsMaterial } from '../listener/tls.ts'
 import { MinterSource } from '../minter/minter-source.ts'
 import { TokenGiver } from '../minter/token-giver.ts'
-import { admitTokenRequest, CALLER_SHARE, TokenRequest } from '../minter/token-request.ts'
+import { TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
@@ -25,6 +26,9 @@ export function minterContext({ caFile, certFile, certKeyFile }: Config['minter'
   const shown = certFile && certKeyFile && { cert: certFile.content, key: certKeyFile.content.reveal() }
   return contextTrusting(caFile?.content, shown, 'no others')
 }
+
+/** The part of `listen.maxInFlight` that one caller may have at the minter, so that it cannot keep the others out. */
+const CALLER_SHARE = 1 / 4
 
 export interface MinterParts {
   readonly reception: Pick<Reception<never>, 'requestsInFlight'>
@@ -107,7 +111,7 @@ export function openMinterSource(
   config: Config,
   origin: Origin,
   live: { readonly config: Config },
-  observer: Pick<Events, 'minterAsked' | 'minterLost' | 'minterBack'>,
+  observer: Pick<Events, 'minterAsked'>,
 ): MinterSource {
   const own = ['host', url.baseUrl.host, 'user-agent', `org-access-proxy/${readVersion()}`]
   const source: MinterSource = new MinterSource({
@@ -117,7 +121,7 @@ export function openMinterSource(
       const key = (keyFile ?? jwtFile)?.content
       return key === undefined ? [] : ['x-proxy-key', key.reveal()]
     },
-    call({ target, fields, content }, onCall) {
+    call(target, fields, content, onCall) {
       const isLost = source.problem !== undefined
       const timeoutMs = config.tokens.mintTimeoutMs * (isLost ? LONGEST_CALL.lost : LONGEST_CALL.usual)
       // What is left of a minter that went away would take all the time of a request.

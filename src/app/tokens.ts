@@ -62,11 +62,10 @@ export class TokenSide {
     const { url } = config.minter
     if (url !== undefined) {
       this.minter = openMinterSource(url, config, origin, live, {
-        ...events,
         minterAsked: (mint) => {
           if (isEnding()) return
           events.minterAsked(mint)
-          this.#probeMinter(mint.org)
+          this.#watchMinter(mint.org)
         },
       })
     }
@@ -190,10 +189,17 @@ export class TokenSide {
     }, pauseMs).unref()
   }
 
-  /** While the minter is lost, the return of it is noticed without a request. */
-  #probeMinter(org: OrgId): void {
+  /** While the minter is lost, its return is noticed without a request. */
+  #watchMinter(org: OrgId): void {
+    const problem = this.minter?.problem
+    const wasLost = this.#minterProbe !== undefined
     clearTimeout(this.#minterProbe)
-    if (this.minter?.problem === undefined) return
+    this.#minterProbe = undefined
+    if (problem === undefined) {
+      if (wasLost) this.#events.minterBack()
+      return
+    }
+    if (!wasLost) this.#events.minterLost(problem)
     const probe = () => {
       this.#minterProbe?.refresh() // in case that a pause lets no call through
       this.tokens.mint(org, 'probe').catch(() => undefined)

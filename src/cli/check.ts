@@ -104,7 +104,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   try {
     return await new Promise((resolve, reject) => {
       const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret))
-      const observer = { mintSettled: resolve, minterAsked: resolve, minterLost: () => {}, minterBack: () => {} }
+      const observer = { mintSettled: resolve, minterAsked: resolve }
       const source = credentials && openTokenEndpoint(config, origin, credentials, observer)
       const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, { config }, observer))
       asked?.mint(org).catch(reject)

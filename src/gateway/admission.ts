@@ -123,7 +123,7 @@ export function admit(
 }
 
 /** Who has sent a request, by its head and its connection. Undefined where no callers are configured. */
-export function senderOf(
+function senderOf(
   head: RequestHead,
   found: RequestFindings,
   rules: AdmissionRules,
@@ -139,6 +139,47 @@ export function senderOf(
   // A 403 would say that the credential is wrong.
   if (caller === 'no key set') return refuse('caller_keys_unavailable', 'callers', caller)
   return typeof caller === 'string' ? refuse('caller_refused', 'callers', caller) : caller
+}
+
+export interface AdmittedTokenRequest extends Pick<Admitted, 'verdict' | 'hasContent' | 'expectsContinue'> {
+  readonly orgId: OrgId
+  readonly caller: Caller
+}
+
+export const tokenTarget = (org: OrgId): string => `/v1/orgs/${encodeURIComponent(org)}/token`
+
+/** The same for a request of a sidecar to its minter, `POST` of a `tokenTarget`. It always has a caller. */
+export function admitTokenRequest(
+  head: RequestHead,
+  rules: AdmissionRules,
+  peer: Peer,
+  verified?: Caller | CallerRefusal,
+): AdmittedTokenRequest | Exclude<Admission, Admitted> {
+  const found = gatherFields(head.rawFields)
+  const caller = senderOf(head, found, rules, peer, verified)
+  if (caller === undefined) return refuse('caller_refused')
+  if ('verdict' in caller) return caller
+  const named = head.method === 'POST' ? orgIn(head.target) : undefined
+  if (named === undefined) return { ...refuse('target_invalid'), hint: WRONG_TARGET, caller }
+  if (caller.hasRoutes) return { ...refuse('route_refused', 'callers[].routes'), hint: NO_ROUTES, caller }
+  const orgId = admitOrg({ orgId: named }, rules, caller)
+  if (typeof orgId === 'object') return { ...orgId, caller }
+  if (found.imitation !== undefined || found.isInvalid) return { ...refuse('field_invalid'), caller }
+  const [hasContent, expectsContinue] = [declaresContent(head), found.expectation !== undefined]
+  return { verdict: 'admitted', orgId, caller, hasContent, expectsContinue }
+}
+
+const WRONG_TARGET = 'A minter answers POST /v1/orgs/{orgId}/token, and nothing else.'
+const NO_ROUTES = 'A token knows no routes, so a caller with routes gets none.'
+
+/** The org id in a `tokenTarget`, not checked yet. */
+function orgIn(target: string): string | undefined {
+  const [, segment] = /^\/v1\/orgs\/([^/?#]{1,1024})\/token$/.exec(target) ?? []
+  try {
+    return segment && decodeURIComponent(segment)
+  } catch {
+    return undefined
+  }
 }
 
 function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: RequestFindings): Refusal | undefined {
@@ -249,7 +290,7 @@ function originFormOf({ target: url }: RequestHead, hosts: HostList): string | R
   return rest.startsWith('/') ? rest : `/${rest}`
 }
 
-export function admitOrg(
+function admitOrg(
   { orgId: value }: Pick<RequestFindings, 'orgId'>,
   rules: AdmissionRules,
   caller?: Caller,
@@ -283,7 +324,7 @@ function fieldsForOrigin(
   return fields
 }
 
-export function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
+function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
   return isChunked || contentLength > 0
 }
 

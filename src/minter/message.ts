@@ -1,7 +1,6 @@
 /** What a sidecar and its minter say to each other. */
 
 import { hash } from 'node:crypto'
-import type { OrgId } from '../org-id.ts'
 import { isToken, memberOf } from '../token/token-reply.ts'
 import type { AccessToken } from '../token/token-source.ts'
 
@@ -14,27 +13,12 @@ export interface GivenToken {
   readonly knownLifeMs: number | null
 }
 
-export const TOKEN_ROUTE = 'POST /v1/orgs/{orgId}/token'
-
-export const tokenTarget = (org: OrgId): string => `/v1/orgs/${encodeURIComponent(org)}/token`
-
-/** The org id in a target, not checked yet; undefined if it is none of `tokenTarget`. */
-export function orgIn(target: string): string | undefined {
-  const [, segment] = /^\/v1\/orgs\/([^/?#]{1,1024})\/token$/.exec(target) ?? []
-  try {
-    return segment && decodeURIComponent(segment)
-  } catch {
-    return undefined
-  }
-}
-
 export const textOf = (token: AccessToken): string => token.reveal().slice('Bearer '.length)
 
 /** The same at all minters. */
 export const idOf = (token: AccessToken): string => hash('sha256', textOf(token), 'base64url').slice(0, 22)
 
 const MAX_ID_LENGTH = 64
-
 /** The content of a sidecar's request: the id of the token that the service has rejected, if there is one. @throws {SyntaxError} */
 export function readRequest(content: Buffer): string | undefined {
   const rejected = content.length === 0 ? undefined : memberOf(JSON.parse(content.toString()), 'rejected')

@@ -1,6 +1,7 @@
 /** A sidecar's source of tokens: asks the minter, as the caller that this sidecar is there. */
 
 import { OriginError, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
+import { tokenTarget } from '../gateway/admission.ts'
 import { fieldValue } from '../http1/fields.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
 import type { OrgId } from '../org-id.ts'
@@ -13,7 +14,7 @@ import {
   type SettledMint,
   type TokenSource,
 } from '../token/token-source.ts'
-import { readGivenToken, tokenTarget } from './message.ts'
+import { readGivenToken } from './message.ts'
 
 export interface MinterSourceOptions {
   /** The URL of the minter, as people read it. */
@@ -21,24 +22,13 @@ export interface MinterSourceOptions {
   /** Name and value of the field that says who this sidecar is; empty if the connection says it. Read for each call. */
   readonly credential: () => readonly string[]
   /** Sends a request once, and reads all of the answer. Rejects with an `OriginError`. */
-  readonly call: (request: MinterRequest, onCall?: OnCall) => Promise<EndpointAnswer>
-  readonly observer: {
-    minterAsked(mint: SettledMint): void
-    /** The minter gives no usable answer. The first time in a row. */
-    minterLost(problem: string): void
-    minterBack(): void
-  }
-}
-
-export interface MinterRequest {
-  readonly target: string
-  readonly fields: readonly string[]
-  readonly content: Buffer
+  readonly call: (target: string, fields: string[], content: Buffer, onCall?: OnCall) => Promise<EndpointAnswer>
+  readonly observer: { minterAsked(mint: SettledMint): void }
 }
 
 /** Codes that mean the same from a minter as from the token endpoint, and its refusals. */
 const CODES: ReadonlySet<unknown> = new Set([...Object.keys(TOKEN_PROBLEMS), ...PASSED_ON])
-/** Ages come from two clocks, and in whole milliseconds. */
+/** Ages are the greater of two clocks, in whole milliseconds. */
 const ROUNDING_MS = 5
 
 export class MinterSource implements TokenSource {
@@ -60,7 +50,7 @@ export class MinterSource implements TokenSource {
     const content = Buffer.from(JSON.stringify({ rejected: this.#rejectedId(options) }))
     const fields = ['accept', 'application/json', 'content-type', 'application/json', ...credential()]
     const startedAt = performance.now()
-    const outcome = await call({ target, fields, content }, onCall).then(
+    const outcome = await call(target, fields, content, onCall).then(
       (answer) => this.#read(answer, startedAt),
       (error: unknown) => this.#unreachable(error),
     )
@@ -85,15 +75,14 @@ export class MinterSource implements TokenSource {
       if (status !== 200) return this.#refusal(status, fields, JSON.parse(content.toString()))
       const given = readGivenToken(content)
       const now = performance.now()
-      // Its age was true at some instant of the call. A token that was minted for this call must look so (R6), and no token may
-      // be used past its stated end.
-      const isNew = given.ageMs < now - startedAt + ROUNDING_MS
-      const mintedAt = isNew ? Math.max(startedAt, now - given.ageMs) : now - given.ageMs
-      const lifeMs = given.statedLifeMs === null ? undefined : Math.max(0, given.statedLifeMs - (now - startedAt))
-      const token = new AccessToken(given.token, mintedAt, lifeMs, given.knownLifeMs ?? undefined)
+      // Its age was true at some instant of the call, and is rounded. A token that was minted for this call must look so (R6),
+      // and none may be used past its stated end.
+      const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)
+      const restMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
+      const token = new AccessToken(given.token, mintedAt, Math.max(0, restMs), given.knownLifeMs ?? undefined)
       this.#ids.set(token, given.id)
       this.hasGiven = true
-      this.#found(undefined)
+      this.problem = undefined
       return token
     } catch {
       return this.#lost(`answered ${status} without what a minter answers`)
@@ -106,7 +95,7 @@ export class MinterSource implements TokenSource {
     if (!(code in PROBLEMS) || PROBLEMS[code].status !== status) throw new TypeError('no problem')
     const text = `answered ${status} ${code}`
     if (!CODES.has(code)) return this.#lost(text)
-    this.#found(undefined)
+    this.problem = undefined
     const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), Date.now())
     const told = memberOf(problem, 'tokenEndpointStatus')
     // A refusal is remembered, as one of the token endpoint is.
@@ -124,19 +113,11 @@ export class MinterSource implements TokenSource {
   }
 
   #lost(problem: string): TokenError {
-    this.#found(problem)
+    this.problem = problem
     return new TokenError('token_endpoint_unavailable', this.#sentence(problem))
   }
 
   #sentence(problem: string): string {
     return `The minter at ${this.#options.minter} ${problem}.`
-  }
-
-  #found(problem: string | undefined): void {
-    const { observer } = this.#options
-    const before = this.problem
-    this.problem = problem
-    if (before === undefined && problem !== undefined) observer.minterLost(problem)
-    if (before !== undefined && problem === undefined) observer.minterBack()
   }
 }

@@ -9,8 +9,8 @@ import type { AccessToken, Asker } from '../token/token-source.ts'
 import { Claims } from './claims.ts'
 import { type GivenToken, idOf, textOf } from './message.ts'
 
-/** Claims that are remembered for each caller. */
-const MAX_CLAIMS = 10_000
+const MAX_CLAIMS = 10_000 // remembered for each caller
+const SHORT_PAUSE_MS = 1_000 // a claim waits for the end of a shorter one
 
 export class TokenGiver {
   readonly #cache: TokenCache
@@ -21,10 +21,7 @@ export class TokenGiver {
     this.#cache = cache
   }
 
-  /**
-   * `rejected` is the id of the token that the service has rejected, as the caller claims. `unchanged`: there is no other token
-   * now. @throws {TokenError}
-   */
+  /** `rejected`: the id of the token that the caller claims to be rejected by the service. @throws {TokenError} */
   async give(org: OrgId, { usage }: Caller, requestId: string, rejected?: string) {
     const cache = this.#cache
     const asker: Asker = { requester: usage, requestId }
@@ -58,9 +55,15 @@ export class TokenGiver {
     const claims = this.#claimsOf(usage, org)
     const ageMs = ageOf(current, cache.now(), cache.day())
     const isHeard = claims.admit(ageMs, cache.now(), cache.service.rules.rejectedCooldownMs)
-    if (!isHeard) return await this.#renew(org, tokens, asker)
+    if (!isHeard) {
+      const restMs = claims.noMintUntil - cache.now()
+      if (restMs <= SHORT_PAUSE_MS) await cache.wait(restMs + 1)
+      const next = cache.orgs.peek(org) ?? tokens
+      const isSame = restMs <= SHORT_PAUSE_MS && next.current === current
+      return await (isSame ? this.#replace(org, next, asker, usage) : this.#renew(org, next, asker))
+    }
     const token = await cache.awaitMint(org, 'rejected', asker).catch((error: unknown) => {
-      claims.noteFailedMint()
+      if (!cache.isMinting(org)) claims.noteFailedMint() // otherwise it goes on, and nobody waits for it any more
       throw error
     })
     if (token === current) claims.noteUselessMint(cache.now())
@@ -78,11 +81,13 @@ export class TokenGiver {
   #describe(org: OrgId, token: AccessToken): GivenToken {
     const { orgs, now, day, service } = this.#cache
     const tokens = orgs.peek(org)
-    const statedLifeMs = tokens?.current === token ? tokens.statedLifeMs : token.statedLifeMs
-    const knownLifeMs = service.rules.lifetimeMs ?? tokens?.lives.knownMs ?? token.knownLifeMs
-    const ageMs = Math.ceil(ageOf(token, now(), day()))
-    const finite = (ms: number) => (Number.isFinite(ms) ? ms : null) // JSON has no Infinity
-    const lives = { statedLifeMs: finite(statedLifeMs), knownLifeMs: finite(knownLifeMs) }
-    return { id: idOf(token), token: textOf(token), ageMs, ...lives }
+    const known = (ms: number) => (Number.isFinite(ms) ? ms : null) // JSON has no Infinity
+    return {
+      id: idOf(token),
+      token: textOf(token),
+      ageMs: Math.ceil(ageOf(token, now(), day())),
+      statedLifeMs: known(tokens?.current === token ? tokens.statedLifeMs : token.statedLifeMs),
+      knownLifeMs: known(service.rules.lifetimeMs ?? tokens?.lives.knownMs ?? token.knownLifeMs),
+    }
   }
 }

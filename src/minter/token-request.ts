@@ -1,53 +1,17 @@
 /** One request of a sidecar, `POST /v1/orgs/{orgId}/token`, and its answer. */
 
-import type { Caller, CallerRefusal, Peer } from '../callers/callers.ts'
+import type { Caller } from '../callers/callers.ts'
 import { causeOf, type Failure, TokenError } from '../errors.ts'
-import { type AdmissionRules, admitOrg, declaresContent, type Refusal, senderOf } from '../gateway/admission.ts'
+import type { AdmittedTokenRequest, Refusal } from '../gateway/admission.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/problem.ts'
-import {
-  type AbandonCode,
-  type GatewayObserver,
-  RequestRecord,
-  STATUS_WITHOUT_ANSWER,
-} from '../gateway/request-record.ts'
-import { gatherFields } from '../http1/fields.ts'
+import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client } from '../listener/request-handler.ts'
-import { orgIn, readRequest, TOKEN_ROUTE } from './message.ts'
+import { readRequest } from './message.ts'
 import type { TokenGiver } from './token-giver.ts'
 
-/** The part of the requests in flight that one caller may have, so that it cannot keep the others out. */
-export const CALLER_SHARE = 1 / 4
 const MAX_CONTENT_BYTES = 1024
-
-type Admitted = Exclude<ReturnType<typeof admitTokenRequest>, { verdict: 'refused' | 'unverified' }>
-
-/** Pure. `verified`: who sent its JWT, or why that names no caller. */
-export function admitTokenRequest(
-  head: RequestHead,
-  rules: AdmissionRules,
-  peer: Peer,
-  verified?: Caller | CallerRefusal,
-) {
-  const found = gatherFields(head.rawFields)
-  const caller = senderOf(head, found, rules, peer, verified)
-  if (caller === undefined) return refuse('caller_refused')
-  if ('verdict' in caller) return caller
-  const named = head.method === 'POST' ? orgIn(head.target) : undefined
-  if (named === undefined) return refuse('target_invalid', `A minter answers ${TOKEN_ROUTE}, and nothing else.`, caller)
-  if (caller.hasRoutes) return refuse('route_refused', 'A caller with routes gets no token, which knows none.', caller)
-  const orgId = admitOrg({ orgId: named }, rules, caller)
-  if (typeof orgId === 'object') return { ...orgId, caller }
-  if (found.imitation !== undefined || found.isInvalid) return refuse('field_invalid', undefined, caller)
-  const expectsContinue = found.expectation !== undefined
-  return { verdict: 'admitted' as const, orgId, caller, hasContent: declaresContent(head), expectsContinue }
-}
-
-function refuse(code: Refusal['code'], hint?: string, caller?: Caller): Refusal {
-  return { verdict: 'refused', code, hint, caller }
-}
-
-const WRONG_CONTENT = refuse('request_invalid', 'The content may be {"rejected":"ID"}, and no more.')
+const WRONG_CONTENT: Failure = { code: 'request_invalid', hint: 'The content may be {"rejected":"ID"}, and no more.' }
 
 export interface TokenDesk {
   /** The longest time until all of a request is here. */
@@ -70,7 +34,7 @@ export class TokenRequest {
   readonly #record: RequestRecord
   #content: Buffer = Buffer.alloc(0)
   #isComplete = false
-  #admitted: Admitted | undefined
+  #admitted: AdmittedTokenRequest | undefined
   #timer: NodeJS.Timeout | undefined
 
   constructor(
@@ -79,7 +43,7 @@ export class TokenRequest {
     { method, target }: Pick<RequestHead, 'method' | 'target'>,
     onEnd: (caller: Caller | undefined) => void,
   ) {
-    const path = target.replace(/^[^/].*|\?.*/, '')
+    const path = target.replace(/^[^/].*|\?.*/, '') // without an authority or a query, which may hold a password
     this.#desk = desk
     this.#client = client
     this.#response = client.response
@@ -87,7 +51,7 @@ export class TokenRequest {
     this.#record = new RequestRecord(desk.newRequestId(), undefined, method, path, performance.now())
   }
 
-  start(admitted: Admitted): void {
+  start(admitted: AdmittedTokenRequest): void {
     this.#admitted = admitted
     this.#record.isAdmitted = true
     this.#record.caller = admitted.caller.name
@@ -99,7 +63,7 @@ export class TokenRequest {
     }
   }
 
-  async #serve({ orgId, caller }: Admitted): Promise<void> {
+  async #serve({ orgId, caller }: AdmittedTokenRequest): Promise<void> {
     const { giver, observer } = this.#desk
     const { requestId } = this.#record
     try {
@@ -166,18 +130,15 @@ export class TokenRequest {
     void this.#serve(this.#admitted)
   }
 
-  clientFailed(input: BrokenInput): void {
-    this.refuse(input)
-  }
+  readonly clientFailed = (input: BrokenInput) => this.refuse(input)
 
   abandoned(code: AbandonCode): void {
     if (this.isOver) return
     this.#record.code = code
-    this.#record.status = STATUS_WITHOUT_ANSWER[code]
+    this.#record.status = code === 'draining' ? 0 : 499
     this.#end(code)
   }
 
   responseDrained(): void {}
-
   responseFlushed(): void {}
 }

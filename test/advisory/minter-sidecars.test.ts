@@ -98,7 +98,7 @@ describe('mints without end', () => {
         }
       },
     )
-    expect(rounds).toBeGreaterThan(200)
+    expect(rounds).toBeGreaterThan(10)
     expect(mints() - mintsBefore).toBeLessThanOrEqual(3) // after 0, 0.25 and 1.25 s
     expect([...outcomes]).toEqual([200])
   })
@@ -124,7 +124,7 @@ describe('mints without end', () => {
       },
     )
     expect([...outcomes]).toEqual([200])
-    expect(mints()).toBeLessThanOrEqual(4)
+    expect(mints()).toBeLessThanOrEqual(6) // after 0, 0.25, 1.25, 5.25 and 10 s
   })
 
   test('two of them claim in turns: each spends its own share', async () => {
