@@ -21,11 +21,18 @@ export class SpanQueue implements SpanProcessor {
   constructor(exporter: SpanExporter, timeoutMs: number) {
     const counted: SpanExporter = {
       export: (spans, done) => {
-        exporter.export(spans, ({ code, error }) => {
+        let isSettled = false
+        const settle = (problem?: string) => {
+          if (isSettled) return
+          isSettled = true
+          clearTimeout(timer)
           this.#size -= spans.length
-          if (code !== 0) this.#drop(spans.length, problemOf(error))
+          if (problem !== undefined) this.#drop(spans.length, problem)
           done({ code: 0 }) // whether it failed is told here, and to nobody else
-        })
+        }
+        // The exporter ends what is silent. An answer that drips would keep the places of its spans for ever.
+        const timer = setTimeout(settle, 1.5 * timeoutMs, 'its answer does not end').unref()
+        exporter.export(spans, ({ code, error }) => settle(code === 0 ? undefined : problemOf(error)))
       },
       shutdown: () => exporter.shutdown(),
     }
@@ -33,7 +40,7 @@ export class SpanQueue implements SpanProcessor {
       exporter: counted,
       maxQueueSize: MAX_SPANS,
       maxExportBatchSize: MAX_BATCH,
-      exportTimeoutMillis: 2 * timeoutMs, // the exporter ends first
+      exportTimeoutMillis: 2 * timeoutMs, // the one above ends first
     })
   }
 

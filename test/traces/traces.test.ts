@@ -1,7 +1,9 @@
 /** Spans of the whole program, at a strict collector; and that a bad collector costs spans and nothing else. */
 
-import { expect, onTestFinished, test } from 'vitest'
+import type { ReadableSpan } from '@opentelemetry/sdk-trace'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { RequestRecord } from '../../src/gateway/request-record.ts'
+import { SpanQueue } from '../../src/traces/span-queue.ts'
 import { Traces } from '../../src/traces/traces.ts'
 import { canariesOf } from '../support/canaries.ts'
 import { get, HOST, head } from '../support/case-table.ts'
@@ -256,4 +258,15 @@ test('a valid parent decides, and chance without one', () => {
     undefined,
   ]
   for (const each of invalid) expect([begins(never, each), begins(always, each)], each).toEqual([false, true])
+})
+
+test('an answer of the collector that never ends gives its places back, and counts as lost', async () => {
+  const queue = new SpanQueue({ export: () => undefined, shutdown: async () => undefined }, 20)
+  const span = { spanContext: () => ({ traceFlags: 1 }), resource: {} } as unknown as ReadableSpan
+  for (let i = 0; i < 2_048; i++) queue.onEnd(span)
+  await vi.waitFor(() => expect(queue.dropped).toBeGreaterThanOrEqual(128))
+  const { dropped } = queue
+  queue.onEnd(span) // there is room again
+  expect([queue.dropped, queue.problem]).toEqual([dropped, 'its answer does not end'])
+  await queue.shutdown()
 })
