@@ -90,7 +90,7 @@ function segmentsOf(endpoint: string): EndpointSegments & { readonly name: strin
   const fixed = (from: number, to: number) => segments.slice(from, to).map(folded)
   // The suffix may be any other, or none.
   const name = (segments.at(-1) ?? '').replace(/\.(?:json|xml)$/i, '')
-  const last = new RegExp(`^${escaped(folded(name))} *(?:$|[.\\p{Cc}])`, 'u')
+  const last = new RegExp(`^\\s*${escaped(folded(name))}\\s*(?:$|[.\\p{Cc}])`, 'u')
   return { before: fixed(0, at), between: fixed(at + 1, -1), last, name }
 }
 
@@ -113,7 +113,8 @@ function namesIn(decoded: string, hasEncodedSeparators: boolean): string[] {
 function folded(segment: string): string {
   const plain = segment.toLowerCase()
   if (!/[^\0-\x7f]/.test(plain)) return plain
-  return plain.normalize('NFKC').toUpperCase().toLowerCase().replaceAll('\u0307', '') // the dot of a Turkish i
+  // The dot of a Turkish i, and characters that nobody sees.
+  return plain.normalize('NFKC').toUpperCase().toLowerCase().replaceAll(/\u0307|\p{Cf}/gu, '')
 }
 
 /** `encodedSeparators` of the separators in the decoded path were encoded. */
