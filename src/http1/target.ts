@@ -114,7 +114,11 @@ function folded(segment: string): string {
   const plain = segment.toLowerCase()
   if (!/[^\0-\x7f]/.test(plain)) return plain
   // The dot of a Turkish i, and characters that nobody sees.
-  return plain.normalize('NFKC').toUpperCase().toLowerCase().replaceAll(/\u0307|\p{Cf}/gu, '')
+  return plain
+    .normalize('NFKC')
+    .toUpperCase()
+    .toLowerCase()
+    .replaceAll(/\u0307|\p{Cf}/gu, '')
 }
 
 /** `encodedSeparators` of the separators in the decoded path were encoded. */
