@@ -12,11 +12,12 @@ import { performance } from 'node:perf_hooks'
 import type { Caller } from '../callers/callers.ts'
 import { causeOf, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
 import { fieldValue } from '../http1/fields.ts'
+import type { ContentUse } from '../http1/message-parser.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import { pathOf } from '../http1/target.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
-import { Attempt, type AttemptSink, type ContentUse } from '../origin/attempt.ts'
+import { Attempt, type AttemptSink } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
@@ -122,7 +123,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** The token of the Org, or the key of the App if the request goes as the bare App. */
   #credential: Credential | undefined
   /** Set until the service has answered. Tells `#serve` what comes next: a repeat, or nothing. */
-  #answered: ((repeatsWith: Promise<Credential> | undefined) => void) | undefined
+  #answered: ((repeatsWith?: Promise<Credential>) => void) | undefined
   /** Monotonic milliseconds: the request was sent. */
   #sentAt = 0
   #hasNewConnection = false
@@ -218,9 +219,9 @@ export class Exchange implements RequestInProgress, AttemptSink {
       let credential = this.#takeCredential(request) ?? (await this.#waitForToken(request))
       if (request.hasContent) await this.#waitForContent(request)
       while (!this.isOver) {
-        const repeatsWith = await this.#send(credential)
-        if (repeatsWith === undefined) return // the client gets the answer, or an error of our own
-        credential = await repeatsWith
+        const next = await this.#send(credential)
+        if (next === undefined) return // the client gets the answer, or an error of our own
+        credential = next
       }
     } catch (error) {
       this.#caught(error)
@@ -261,8 +262,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (expectsContinue && !this.isOver) this.#client.sendContinue()
   }
 
-  /** Resolves when the service has answered: with the credential for a repeat, or with nothing if the client gets the answer. */
-  #send(credential: Credential): Promise<Promise<Credential> | undefined> {
+  /** Resolves with the credential for a repeat, once the repeat can be sent, or with undefined if the client gets the answer. */
+  #send(credential: Credential): Promise<Credential | undefined> {
     return new Promise((resolve) => {
       this.#answered = resolve
       this.#credential = credential
@@ -302,7 +303,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   /** Tells `#serve` what comes next. */
-  #answer(repeatsWith: Promise<Credential> | undefined): void {
+  #answer(repeatsWith?: Promise<Credential>): void {
     const answered = this.#answered
     assert(answered !== undefined)
     this.#answered = undefined
@@ -324,7 +325,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
       joinTunnel(client.socket, client.firstBytes, service, firstBytes)
       this.#end()
     }
-    this.#answer(undefined)
+    this.#answer()
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentUse {
@@ -332,7 +333,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   responsePaused(): void {
-    this.#response.flush()
+    this.#response.writeHeld()
   }
 
   responseEnd(): void {
@@ -348,7 +349,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
       this.#dispatch(attempt.content) // it may be kept nowhere else
     } else {
       // Send the content that came before the break, so that the client sees the service's response break.
-      this.#response.flush()
+      this.#response.writeHeld()
       // RFC 9209 §2.3: "terminated" means that no part of the response was received.
       const isCut = attempt.hasResponse && error.code === 'connection_terminated'
       const isBroken = isCut || (this.#response.hasStarted && error.code !== 'http_response_timeout')

@@ -9,9 +9,18 @@ import { MalformedMessage, type MalformedReason } from './malformed.ts'
 export interface ContentEvents {
   /** Octets `start` to `end` of `bytes`, at least one. */
   messageContent(bytes: Buffer, start: number, end: number): void
-  /** The message is complete. `next` is the index behind it in the bytes that are being read. Comes with the head if there is no content. */
-  messageEnd(next: number): void
+  /**
+   * The message is complete. `next` is the index behind it in the bytes that are being read; undefined if the connection has
+   * ended. Comes with the head if there is no content.
+   */
+  messageEnd(next?: number): void
 }
+
+/**
+ * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it still
+ * reads them. `pause`: it still reads them, and wants no more until it says so.
+ */
+export type ContentUse = 'consumed' | 'borrowed' | 'pause'
 
 export interface ParserLimits {
   /** Of a head, from its first octet to its empty line, and of the trailers. */

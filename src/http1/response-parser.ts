@@ -64,7 +64,7 @@ export class ResponseParser extends MessageParser {
   finish(): boolean {
     if (!this.endsWithConnection) return false
     this.stop()
-    this.#events.messageEnd(0)
+    this.#events.messageEnd()
     return true
   }
 

@@ -160,12 +160,12 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   #read(bytes: Buffer): void {
-    const former = this.#request
+    const before = this.#request
     let at = 0
     try {
       while (at < bytes.length && !this.#dropsInput) {
         if (this.#request !== undefined && this.#isRequestComplete) {
-          this.#takeEarly(bytes.subarray(at), this.#request === former)
+          this.#takeEarly(bytes.subarray(at), this.#request === before)
           return
         }
         at = this.#parser.read(bytes, at, bytes.length)
@@ -201,9 +201,9 @@ export class ClientConnection implements Client, RequestEvents {
    * that comes earlier, or together with the request before it, is not answered: the connection closes behind the response
    * (RFC 9112 §9.3.2 lets the client repeat it).
    */
-  #takeEarly(bytes: Buffer, isApart: boolean): void {
+  #takeEarly(bytes: Buffer, cameInLaterRead: boolean): void {
     const { isComplete, keepsAlive } = this.response
-    const mayBeNext = isApart && isComplete && keepsAlive && !this.#isLastRequest
+    const mayBeNext = cameInLaterRead && isComplete && keepsAlive && !this.#isLastRequest
     if (this.#request?.mayBecomeTunnel === true || mayBeNext) {
       this.#held = this.#held.length === 0 ? bytes : Buffer.concat([this.#held, bytes])
       if (this.#held.length >= MAX_HELD_BYTES) this.socket.pause()
@@ -226,7 +226,7 @@ export class ClientConnection implements Client, RequestEvents {
     } else if (!this.response.isComplete) this.#request.clientFailed(input)
   }
 
-  /** A client that ends its side has left. What was written by then still goes out. */
+  /** A client that ends its side has left. A response that was written whole still goes out; any other is reset. */
   #inputEnded(): void {
     if (this.#request === undefined) {
       if (this.#parser.isBetweenMessages) this.socket.end()
@@ -349,12 +349,18 @@ export class ClientConnection implements Client, RequestEvents {
   finish(): void {
     this.#isFinishing = true
     if (this.isTunnel) {
-      this.isTunnel = false
+      this.isTunnel = false // from here on it lingers: it is not busy, and `check` ends it
       this.#hasEnded = true
       this.socket.destroySoon()
-    } else if (this.#request === undefined && this.#parser.isBetweenMessages) this.#linger()
+      return
+    }
+    if (this.#request === undefined && this.#parser.isBetweenMessages) {
+      this.#linger()
+      return
+    }
     // The response before it has promised that the next request will be answered. That is the last one then.
-    else if (!this.#holdsNextRequest) this.#closeBehindResponse()
+    if (this.#holdsNextRequest) return
+    this.#closeBehindResponse()
   }
 
   /** Too many connections are open. */

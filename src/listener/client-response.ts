@@ -1,6 +1,7 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
+import type { ContentUse } from '../http1/message-parser.ts'
 import { type HttpDate, type ResponseHead, responseHeadText } from '../http1/response-head.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
@@ -21,11 +22,9 @@ interface ResponseCarrier {
 }
 
 /**
- * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it
- * still reads them. `pause`: it still reads them, and wants no more until `responseDrained`.
+ * `begin`, `write` and `end` take a response of the service; `endWith` one of our own, whole. In that order become true:
+ * `hasStarted`, `isComplete` (by `end`), `isWritten` (by `writeLast`, in a later step), `isFlushed`. `endWith` sets the first three.
  */
-export type ContentUse = 'consumed' | 'borrowed' | 'pause'
-
 export class ClientResponse {
   readonly #connection: ResponseCarrier
   readonly #socket: Socket
@@ -86,6 +85,7 @@ export class ClientResponse {
     this.#socket.write(`${text}${this.timing}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
   }
 
+  /** Behind `pause`, no more is wanted until `responseDrained`. */
   write(bytes: Buffer, start: number, end: number): ContentUse {
     const length = end - start
     this.contentBytes += length
@@ -102,10 +102,10 @@ export class ClientResponse {
       return 'consumed'
     }
     socket.cork()
-    this.flush()
+    this.writeHeld()
     socket.write(bytes.subarray(start, end))
     this.#text = lineEnd
-    this.flush()
+    this.writeHeld()
     socket.uncork()
     this.#heldBytes = socket.writableLength
     if (this.#heldBytes === 0) return 'consumed'
@@ -113,7 +113,7 @@ export class ClientResponse {
   }
 
   /** Writes what is held back. The service has sent nothing more for now, so waiting for more would delay the client. */
-  flush(): void {
+  writeHeld(): void {
     const text = this.#text
     if (text === '') return
     this.#text = ''
@@ -133,7 +133,7 @@ export class ClientResponse {
     this.isWritten = true
     if (this.#isChunked) this.#text += '0\r\n\r\n'
     // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.
-    if (!('encrypted' in this.#socket)) this.flush()
+    if (!('encrypted' in this.#socket)) this.writeHeld()
     if (this.#text !== '' || this.#socket.writableLength > 0) this.endWith(this.#text)
     else this.#flushed()
   }

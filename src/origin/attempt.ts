@@ -3,13 +3,8 @@
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import type { Limit } from '../errors.ts'
+import type { ContentUse } from '../http1/message-parser.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
-
-/**
- * The receiver's use of the bytes of content. `consumed`: it is done with them, and they may be overwritten. `borrowed`: it still
- * reads them. `pause`: it still reads them, and wants no more until it calls `resume`.
- */
-export type ContentUse = 'consumed' | 'borrowed' | 'pause'
 
 /** Receives the events of an attempt. */
 export interface AttemptSink {
@@ -19,7 +14,7 @@ export interface AttemptSink {
   responseHead(head: ResponseHead): void
   /** The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, and no more events follow. */
   protocolSwitched?(head: ResponseHead, socket: Socket, firstBytes: Buffer): void
-  /** Content has arrived: octets `start` to `end` of `bytes`. */
+  /** Content has arrived: octets `start` to `end` of `bytes`. Behind `pause`, no more comes until `resume`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentUse
   /** All that has arrived so far was reported. Anything held back should be sent now. */
   responsePaused?(): void

@@ -46,6 +46,14 @@ const SWITCHING_PROTOCOLS = 101
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
+/**
+ * How an exchange leaves it:
+ * - `abort`: the attempt fails, and the socket closes.
+ * - `destroy`: the attempt fails, or goes elsewhere if it was not sent, and the socket closes. Nobody is told of a response that is
+ *   read away.
+ * - `#close`: nobody is told but the pool, and the socket closes.
+ * - `#detach`: nobody is told, and the socket stays open.
+ */
 export class Connection implements AttemptPlace, ResponseEvents {
   readonly #pool: ConnectionPool
   readonly #parser: ResponseParser
@@ -78,8 +86,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
   readonly retiresAt: number
   /** Monotonic milliseconds. The pool sets it while the connection is free. */
   expiresAt = 0
-  /** What `check` has seen. */
-  #progress = 0
+  /** What `check` has seen. Undefined: time begins at the next `check`. */
+  #progress: number | undefined
   /** When `check` has first seen it. Monotonic milliseconds. */
   #progressedAt = 0
 
@@ -128,7 +136,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     assert(this.attempt === undefined && !this.#isClosed)
     this.attempt = attempt
     attempt.place = this
-    this.#progress = Number.NaN // time begins at the next `check`
+    this.#progress = undefined
   }
 
   /** Writes the request, unless its attempt has ended or gone elsewhere meanwhile. */
@@ -197,7 +205,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const { attempt } = this
     assert(attempt !== undefined && this.#socket !== undefined)
     this.#response = response
-    this.#progress = Number.NaN
+    this.#progress = undefined
     if (response.status === SWITCHING_PROTOCOLS) return
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
@@ -245,7 +253,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
   resume(): void {
     if (!this.#isPaused) return
     this.#isPaused = false
-    this.#progress = Number.NaN
+    this.#progress = undefined
     this.#socket?.resume()
   }
 
@@ -255,12 +263,12 @@ export class Connection implements AttemptPlace, ResponseEvents {
     assert(attempt !== undefined && this.#response !== undefined)
     attempt.place = undefined
     this.#isDiscarding = true
-    this.#progress = Number.NaN
+    this.#progress = undefined
     if (!this.#persists) this.#close()
   }
 
   /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
-  messageEnd(next: number): void {
+  messageEnd(next?: number): void {
     const response = this.#response
     const isDiscarding = this.#isDiscarding
     const attempt = this.#detach()
@@ -290,7 +298,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const { attempt } = this
     if (attempt === undefined) return
     const progress = this.#measure()
-    if (progress !== this.#progress) {
+    if (progress === undefined || progress !== this.#progress) {
       this.#progress = progress
       this.#progressedAt = now
       return
@@ -302,14 +310,14 @@ export class Connection implements AttemptPlace, ResponseEvents {
     else this.abort(attempt, attempt.isSent ? TOO_LATE : NOT_CONNECTED)
   }
 
-  /** Grows with each progress of the exchange. Not a number, and so unequal to itself, while it is not for the service to do something. */
-  #measure(): number {
+  /** Grows with each progress of the exchange, from -1 before its request is sent. Undefined while the service has nothing to do. */
+  #measure(): number | undefined {
     const socket = this.#socket
     if (socket === undefined || this.attempt?.isSent !== true) return -1
     if (this.#isDiscarding) return 0
-    if (this.#response !== undefined) return this.#isPaused ? Number.NaN : this.#contentBytes
+    if (this.#response !== undefined) return this.#isPaused ? undefined : this.#contentBytes
     // It has taken all that has come from the client.
-    if (this.#content?.isOver === false && socket.writableLength === 0) return Number.NaN
+    if (this.#content?.isOver === false && socket.writableLength === 0) return undefined
     return socket.bytesWritten - socket.writableLength
   }
 

@@ -1,7 +1,8 @@
 /** Sends requests directly over connections to the origin, and records the events of each. */
 
+import type { ContentUse } from '../../src/http1/message-parser.ts'
 import type { ResponseHead } from '../../src/http1/response-head.ts'
-import { Attempt, type AttemptSink, type ContentUse, type OriginRequest } from '../../src/origin/attempt.ts'
+import { Attempt, type AttemptSink, type OriginRequest } from '../../src/origin/attempt.ts'
 import { Changes } from './changes.ts'
 
 export type Told = 'connected' | 'head' | 'end' | 'failed'
