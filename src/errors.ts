@@ -300,6 +300,60 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   },
 }
 
+/** What to do about a code that is of the minter of a sidecar, where that differs. */
+const OF_MINTER: { readonly [C in TokenErrorCode]?: Pick<ProblemEntry, 'fault' | 'detail'> } = {
+  caller_refused: {
+    fault: 'proxy',
+    detail:
+      'The minter does not know this sidecar: check minter.keyFile, minter.jwtFile or minter.certFile here, and callers at the minter.',
+  },
+  caller_keys_unavailable: {
+    fault: 'proxy',
+    detail:
+      'The minter has no key set for the JWT of minter.jwtFile: check jwks of callers at the minter, and repeat the request later.',
+  },
+  route_refused: {
+    fault: 'proxy',
+    detail:
+      'The minter gives no token to a caller with routes: take them out of its callers there, or show another caller by minter.keyFile, minter.jwtFile or minter.certFile here.',
+  },
+  org_id_invalid: {
+    fault: 'app',
+    detail: 'Send an id that matches orgs.pattern at the minter, too. Ids are case-sensitive.',
+  },
+  org_not_allowed: {
+    fault: 'app',
+    detail:
+      'At the minter, add the id to the orgs of this sidecar in callers, and to orgs.allow if that is set. Ids are case-sensitive.',
+  },
+  org_access_refused: {
+    fault: 'app',
+    detail: 'Check the org id, which is case-sensitive, and that the Org has linked with the App of the minter.',
+  },
+  app_credentials_rejected: {
+    fault: 'proxy',
+    detail: 'Check appId and the App secret at the minter. The client cannot correct this.',
+  },
+  token_response_invalid: {
+    fault: 'service',
+    detail: 'At the minter, check baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
+  },
+  token_endpoint_rate_limited: {
+    fault: 'service',
+    detail:
+      'Repeat the request after the time in Retry-After. At the minter, tokens.mintRate and the service set limits.',
+  },
+  token_endpoint_timeout: {
+    fault: 'service',
+    detail: 'Repeat the request later; tokens.mintTimeout at the minter sets the limit.',
+  },
+}
+
+/** Whose fault it is, and what to do. The same object for the same facts. */
+export function remedyOf(code: ErrorCode, isOfMinter: boolean | undefined): Pick<ProblemEntry, 'fault' | 'detail'> {
+  return (isOfMinter && OF_MINTER[code as TokenErrorCode]) || PROBLEMS[code]
+}
+
 /** The summary of a problem type: its code in words. */
 export function titleOf(code: string): string {
   const words = code.replaceAll('_', ' ').replace(/\b(?:dns|http|tls)\b/g, (acronym) => acronym.toUpperCase())
@@ -326,8 +380,10 @@ export interface Failure {
   readonly limit?: Limit | undefined
   /** Whole seconds; sent as `Retry-After`. */
   readonly retryAfterSeconds?: number | undefined
-  /** Status with which the token endpoint refused the org, or the call itself: a repeat would get the same one. */
+  /** Status with which the token endpoint refused the org, or the call itself. */
   readonly tokenEndpointStatus?: number | undefined
+  /** The minter of this sidecar has said so: the remedy lies there. */
+  readonly isOfMinter?: boolean | undefined
   /** For the log: the rule that a response of the service broke, from the closed set of the parser. */
   readonly reason?: string | undefined
   /**
@@ -342,13 +398,18 @@ export function causeOf({ limit, hint }: Failure): string | undefined {
   return limit === undefined ? hint : LIMITS[limit]
 }
 
-export type TokenErrorOptions = ErrorOptions & Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus'>
+export type TokenErrorOptions = ErrorOptions &
+  Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus' | 'isOfMinter'> & {
+    /** The org is refused, or the call itself: a repeat would get the same, so it is remembered for the org. */
+    readonly isRefusal?: boolean | undefined
+  }
 
 abstract class FailureError<Code extends ErrorCode> extends Error implements Failure {
   readonly code: Code
   readonly limit: Limit | undefined
   readonly retryAfterSeconds: number | undefined
   readonly tokenEndpointStatus: number | undefined
+  readonly isOfMinter: boolean | undefined
   readonly hint: string | undefined
   readonly reason: string | undefined
 
@@ -362,6 +423,7 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
     this.limit = options.limit
     this.retryAfterSeconds = options.retryAfterSeconds
     this.tokenEndpointStatus = options.tokenEndpointStatus
+    this.isOfMinter = options.isOfMinter
     this.hint = options.hint
     this.reason = options.reason
   }
@@ -369,11 +431,14 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
 
 /** Thrown by everything that mints. The message is the hint, too: it never holds a secret, a token or the content of a response. */
 export class TokenError extends FailureError<TokenErrorCode> {
+  readonly isRefusal: boolean
+
   constructor(code: TokenErrorCode, hint: string, options?: TokenErrorOptions) {
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0 // nothing prints the stack, and a flood makes thousands of these in a second
     super(code, hint, { ...options, hint })
     Error.stackTraceLimit = stackTraceLimit
+    this.isRefusal = options?.isRefusal ?? code === 'org_access_refused'
   }
 }
 

@@ -152,18 +152,26 @@ export class Metrics {
   }
 
   totals() {
-    const mints = this.tokens.mints.total()
-    const refusedMints = this.tokens.mints.total(undefined, 'org_access_refused')
+    const { mints, refusedMints, failedMints } = this.#mints()
     return {
       requests: this.requests.responses.total(),
       answers: { ...this.#answers },
       errors: this.errors.totals(),
+      /** Of a sidecar, its calls of the minter. */
       mints,
-      /** The token endpoint refused the org. */
+      /** The token endpoint or the minter refused the org. */
       refusedMints,
       /** Every other failure. */
-      failedMints: mints - refusedMints - this.tokens.mints.total(undefined, 'ok'),
+      failedMints,
     }
+  }
+
+  #mints() {
+    const calls = this.#isSidecar ? this.minter?.requests : undefined
+    const withOutcome = (outcome?: string) => calls?.total(outcome) ?? this.tokens.mints.total(undefined, outcome)
+    const [mints, ok] = [withOutcome(), withOutcome('ok')]
+    const refusedMints = withOutcome('org_access_refused') + withOutcome('org_not_allowed')
+    return { mints, refusedMints, failedMints: mints - refusedMints - ok }
   }
 
   families(gauges: Gauges, version: string): MetricFamily[] {

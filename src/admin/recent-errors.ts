@@ -1,11 +1,15 @@
-/** The latest errors, one entry per code, so that a flood of one code does not hide the others. */
+/** The latest errors, one entry per code and remedy, so that a flood of one code does not hide the others. */
 
-import { type ErrorCode, type Fault, PROBLEMS, titleOf } from '../errors.ts'
+import { type ErrorCode, type Fault, remedyOf, titleOf } from '../errors.ts'
 import type { RequestRecord } from '../gateway/request-record.ts'
 
-/** What counts as an error, with what to do: the answers of the proxy, and those of the service that are passed on. */
-const ERRORS: Readonly<Record<RecentErrorCode, { readonly fault: Fault; readonly detail: string }>> = {
-  ...PROBLEMS,
+interface Remedy {
+  readonly fault: Fault
+  readonly detail: string
+}
+
+/** Answers of the service that are passed on, and count as errors. */
+const OF_SERVICE = {
   service_error: {
     fault: 'service',
     detail: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
@@ -15,11 +19,13 @@ const ERRORS: Readonly<Record<RecentErrorCode, { readonly fault: Fault; readonly
     detail:
       'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
   },
-}
+} as const satisfies Readonly<Record<string, Remedy>>
 
-type RecentErrorCode = ErrorCode | 'service_error' | 'service_unauthorized'
+type RecentErrorCode = ErrorCode | keyof typeof OF_SERVICE
 
 interface Entry {
+  readonly code: RecentErrorCode
+  readonly title: string
   /** Since the start. */
   count: number
   /** The last few requests, newest first. */
@@ -30,29 +36,34 @@ const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
 
 export class RecentErrors {
-  readonly #entries = new Map<RecentErrorCode, Entry>()
+  /** By what to do: a code of the minter may need another remedy than the same of the proxy. */
+  readonly #entries = new Map<Remedy, Entry>()
 
   requestEnded(record: RequestRecord): void {
     const code = codeOf(record)
     if (code === undefined) return
-    const entry = this.#entries.get(code) ?? { count: 0, examples: [] }
-    this.#entries.set(code, entry)
+    const remedy = isOfService(code) ? OF_SERVICE[code] : remedyOf(code, record.isOfMinter)
+    const place = record.isOfMinter ? ' at the minter' : ''
+    const entry = this.#entries.get(remedy) ?? { code, title: titleOf(code) + place, count: 0, examples: [] }
+    this.#entries.set(remedy, entry)
     entry.count++
     entry.examples = [excerpt(record), ...entry.examples].slice(0, MAX_EXAMPLES)
   }
 
   totals(): Record<Fault, number> {
     const totals = { proxy: 0, service: 0, app: 0 }
-    for (const [code, { count }] of this.#entries) totals[ERRORS[code].fault] += count
+    for (const [{ fault }, { count }] of this.#entries) totals[fault] += count
     return totals
   }
 
   /** The latest first. `now` is on the monotonic clock of the records. */
   reports(now: number) {
-    const reports = Array.from(this.#entries, ([code, entry]) => reportOf(code, entry, now))
+    const reports = Array.from(this.#entries, ([remedy, entry]) => reportOf(remedy, entry, now))
     return reports.sort((a, b) => a.lastAgoMs - b.lastAgoMs)
   }
 }
+
+const isOfService = (code: RecentErrorCode): code is keyof typeof OF_SERVICE => code in OF_SERVICE
 
 /** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
 function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
@@ -66,14 +77,13 @@ function excerpt({ requestId, orgId, method, path, status, reason, detail, ended
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 
-function reportOf(code: RecentErrorCode, { count, examples }: Entry, now: number) {
-  const { fault, detail: remedy } = ERRORS[code]
+function reportOf({ fault, detail: remedy }: Remedy, { code, title, count, examples }: Entry, now: number) {
   const shown = examples.map(({ endedAt, ...rest }) => ({ ...rest, agoMs: now - endedAt }))
   const [last] = shown
   return {
     code,
     kind: fault,
-    title: titleOf(code),
+    title,
     /** The cause of the last one, if it is known more closely, and the remedy. */
     detail: last?.detail === undefined ? remedy : `${last.detail} ${remedy}`,
     count,

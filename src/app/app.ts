@@ -161,7 +161,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         logLinesOmitted: log.omittedLines,
         spansDropped: traces?.queue.dropped,
         isStoreAvailable: fleet?.store.status.state === 'available',
-        isMinterAvailable: side.minter?.problem === undefined,
+        isMinterAvailable: side.minter?.isWell !== false,
         originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
       }
     },
@@ -198,7 +198,8 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     rules.close()
     side.close()
     await Promise.all([admin?.close(), fleet?.close()])
-    origin.close() // last: otherwise the log would blame the service for the exchanges that end here
+    origin.close() // after all that it serves: otherwise the log would blame the service for the exchanges that end here
+    await traces?.close()
     return broken
   }
   try {
@@ -240,9 +241,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
         phase.isDraining = true
         const drained = Promise.all([listener.drain(), minter?.listener.drain()])
         await Promise.race([drained, sleep(config.shutdown.timeoutMs, undefined, { ref: false })])
-        const broken = await close()
-        await traces?.close()
-        return broken
+        return await close()
       },
       close,
     }
@@ -263,14 +262,13 @@ function requestIds(): () => string {
 }
 
 /** Undefined without `traces.endpoint`. */
-async function openTraces({ traces, baseUrl, tokens, listen }: Config): Promise<Traces | undefined> {
+async function openTraces({ traces, baseUrl, listen }: Config): Promise<Traces | undefined> {
   if (traces.endpoint === undefined) return undefined
   const { Traces } = await import('../traces/traces.ts')
   return new Traces({
     endpoint: traces.endpoint,
     sample: traces.sample,
     baseUrl,
-    mintMethod: tokens.endpoint.method,
     scheme: listen.tls.certFile === undefined ? 'http' : 'https',
     version: readVersion(),
   })

@@ -2,6 +2,7 @@
 
 import type { Metrics } from '../admin/metrics.ts'
 import type { KeySetsObserver } from '../callers/key-sets.ts'
+import { type ErrorCode, remedyOf } from '../errors.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
 import type { ListenerObserver } from '../listener/server.ts'
@@ -30,6 +31,8 @@ export interface Events
   minterAsked(mint: SettledMint): void
   /** It gives no usable answer. */
   minterLost(reason: string): void
+  /** It refuses this sidecar, whatever the org. */
+  minterRefused(code: ErrorCode): void
   minterBack(): void
 }
 
@@ -130,6 +133,7 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
       if (mint.reason !== 'probe') mintFailed(mint)
     },
     minterLost: (reason) => logger.warn({ reason }, 'minter lost: tokens that are held go on working'),
+    minterRefused: (code) => logger.warn({ code, remedy: remedyOf(code, true).detail }, 'minter refuses this sidecar'),
     minterBack: () => logger.info('minter available'),
   }
 }

@@ -5,7 +5,7 @@
 
 import pino, { type Logger } from 'pino'
 import type { Config } from '../config/schema.ts'
-import { PROBLEMS } from '../errors.ts'
+import { remedyOf } from '../errors.ts'
 import type { RequestRecord } from '../gateway/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
@@ -71,8 +71,8 @@ export class Log {
   request(record: RequestRecord): void {
     const { requests, sample } = this.#volume
     if (requests === 'off') return
-    const { code } = record
-    const isFault = code !== undefined && code !== 'client_closed' && PROBLEMS[code].fault !== 'app'
+    const { code, isOfMinter } = record
+    const isFault = code !== undefined && code !== 'client_closed' && remedyOf(code, isOfMinter).fault !== 'app'
     const level = isFault ? 'warn' : 'info'
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400

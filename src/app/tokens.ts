@@ -5,7 +5,7 @@ import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseSecretBytes } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
-import { TokenError } from '../errors.ts'
+import { type ErrorCode, TokenError } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
@@ -24,7 +24,7 @@ const WARM_AT_ONCE = 8
 /** How long a warm org may wait for the end of pauses, in all. */
 const LONGEST_WARM_PAUSE_SECONDS = 5
 
-/** A sidecar whose minter is lost asks it so often. */
+/** A sidecar whose minter is lost, or refuses it, asks so often. */
 const MINTER_PROBE_MS = 2_000
 
 const REJECTED = 'app_credentials_rejected'
@@ -42,8 +42,10 @@ export class TokenSide {
   readonly #secretFile: WatchedFile | undefined
   readonly #stopped = new AbortController()
   #probe: NodeJS.Timeout | undefined
-  /** Of a sidecar, while its minter is lost. */
+  /** Of a sidecar, while its minter is lost or refuses it. */
   #minterProbe: NodeJS.Timeout | undefined
+  /** Of a sidecar: what was told of its minter last. Undefined if all is well. */
+  #minterState: ErrorCode | 'lost' | undefined
 
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
   constructor(
@@ -106,19 +108,18 @@ export class TokenSide {
     return openTokenEndpoint(config, this.#origin, credentials, { mintSettled }, () => this.reloadSecret())
   }
 
-  /** The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. */
+  /**
+   * The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. Also
+   * false at a sidecar: the App is that of the minter.
+   */
   get areCredentialsRejected(): boolean {
-    return this.guard.pauseOfAll?.code === REJECTED && !this.#wereAccepted
-  }
-
-  get #wereAccepted(): boolean {
-    return this.credentials?.wereAccepted === true || this.minter?.hasGiven === true
+    return this.guard.pauseOfAll?.code === REJECTED && this.credentials?.wereAccepted === false
   }
 
   /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
-    const isKeyRejected = this.credentials?.key.isRejected === true
-    return this.guard.pauseOfAll?.code === REJECTED || (isKeyRejected && !this.#wereAccepted)
+    const { key, wereAccepted } = this.credentials ?? {}
+    return this.guard.pauseOfAll?.code === REJECTED || (key?.isRejected === true && wereAccepted === false)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -189,17 +190,18 @@ export class TokenSide {
     }, pauseMs).unref()
   }
 
-  /** While the minter is lost, its return is noticed without a request. */
+  /** While the minter is lost, or refuses this sidecar, the end of that is noticed without a request. */
   #watchMinter(org: OrgId): void {
-    const problem = this.minter?.problem
-    const wasLost = this.#minterProbe !== undefined
+    const { problem, refusal } = this.minter ?? {}
+    const state = problem === undefined ? refusal : 'lost'
     clearTimeout(this.#minterProbe)
-    this.#minterProbe = undefined
-    if (problem === undefined) {
-      if (wasLost) this.#events.minterBack()
-      return
+    if (state !== this.#minterState) {
+      this.#minterState = state
+      if (problem !== undefined) this.#events.minterLost(problem)
+      else if (refusal !== undefined) this.#events.minterRefused(refusal)
+      else this.#events.minterBack()
     }
-    if (!wasLost) this.#events.minterLost(problem)
+    if (state === undefined) return
     const probe = () => {
       this.#minterProbe?.refresh() // in case that a pause lets no call through
       this.tokens.mint(org, 'probe').catch(() => undefined)

@@ -3,6 +3,7 @@
 import { X509Certificate } from 'node:crypto'
 import type { WarningChecks } from '../admin/warnings.ts'
 import type { Config } from '../config/schema.ts'
+import { PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
@@ -47,12 +48,16 @@ export function warningsOf(
       const { orgs, code, leftMs, cause } = pause
       if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
       const call = endpointText({ baseUrl: live.config.baseUrl, endpoint: live.config.tokens.endpoint })
-      const place = cause.message.includes(call) ? '' : ` The call is ${call}.`
+      const isTold = side.minter !== undefined || cause.message.includes(call)
+      const place = isTold ? '' : ` The call is ${call}.`
       const text = `No new token for ${named(orgs)}: ${cause.message}${place} ${RESUME}`
       return { text, leftMs: leftMs > 0 ? leftMs : undefined }
     },
     app_credentials_rejected() {
       if (!side.seemCredentialsRejected) return undefined
+      if (side.minter !== undefined) {
+        return 'The token endpoint rejects the App credentials of the minter. Check appId and the App secret at the minter.'
+      }
       return 'The token endpoint rejects the App credentials: it answers 401. Check appId, the App secret, and that baseUrl is the service that they are for.'
     },
     secret_refused() {
@@ -103,6 +108,11 @@ export function warningsOf(
       const problem = side.minter?.problem
       if (problem === undefined) return undefined
       return `No token can be had: the minter of this sidecar ${problem}. Tokens that are held go on working. Check minter.url, minter.caFile, and the minter.`
+    },
+    minter_refused() {
+      const code = side.minter?.refusal
+      if (code === undefined) return undefined
+      return `No token can be had: the minter answers ${PROBLEMS[code].status} ${code}. Tokens that are held go on working. ${remedyOf(code, true).detail}`
     },
     connections_refused() {
       const refusing = [listener.limit, ...(minter === undefined ? [] : [minter.listener.limit])]

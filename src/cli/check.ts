@@ -7,7 +7,7 @@ import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
 import type { Environment } from '../config/sources.ts'
-import { PROBLEMS } from '../errors.ts'
+import { PROBLEMS, remedyOf } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
 import { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { endpointText } from '../token/token-endpoint.ts'
@@ -67,11 +67,11 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
   if (allow.length > 0 && !allow.includes(org)) {
     return { lines: [`not tried: ${org} is not in orgs.allow`], isGood: false }
   }
-  const { url, durationMs, error } = await mintOnce(config, org)
-  const method = config.minter.url === undefined ? config.tokens.endpoint.method : 'POST'
+  const { method, url, durationMs, error } = await mintOnce(config, org)
   const call = `${method} ${url} (${Math.round(durationMs)} ms)`
   if (error === undefined) return { lines: [`got a token for ${org}`, call], isGood: true }
-  const { status, detail } = PROBLEMS[error.code]
+  const { status } = PROBLEMS[error.code]
+  const { detail } = remedyOf(error.code, error.isOfMinter)
   const isOtherCall = error.code === 'token_response_invalid' && config.minter.url === undefined
   // Of the rest, the detail says when to repeat a request.
   const advice = status === 503 ? [] : [isOtherCall ? askProbe(org) : detail]

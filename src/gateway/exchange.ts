@@ -507,6 +507,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (this.isOver) return
     const record = this.#writableRecord
     record.code = failure.code
+    record.isOfMinter = failure.isOfMinter ?? false
     record.detail = causeOf(failure)
     record.reason = failure.limit ?? failure.reason
     if (this.#response.hasStarted) this.#response.cut()

@@ -1,7 +1,7 @@
 /** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209), and the answer to OPTIONS for this proxy. */
 
 import { STATUS_CODES } from 'node:http'
-import { causeOf, type Failure, PROBLEMS, titleOf } from '../errors.ts'
+import { causeOf, type Failure, PROBLEMS, remedyOf, titleOf } from '../errors.ts'
 import type { RequestRecord } from './request-record.ts'
 
 const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
@@ -45,7 +45,8 @@ export function respondWithJson(response: OwnResponse, requestId: string, value:
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */
 export function respondWithProblem(response: OwnResponse, { method, requestId }: RequestRecord, failure: Failure) {
   const { code, tokenEndpointStatus } = failure
-  const { status, detail, proxyError } = PROBLEMS[code]
+  const { status, proxyError } = PROBLEMS[code]
+  const { detail } = remedyOf(code, failure.isOfMinter)
   const cause = causeOf(failure)
   const problem = {
     type: `urn:org-access-proxy:problem:${code}`,

@@ -24,7 +24,7 @@ export function traceIdOf(traceparent: string): string | undefined {
 /** Instants are monotonic milliseconds. */
 export class RequestRecord {
   readonly requestId: string
-  readonly orgId: string | undefined
+  orgId: string | undefined
   readonly method: string
   /** Without the query. */
   readonly path: string
@@ -51,6 +51,8 @@ export class RequestRecord {
   traceId: string | undefined
   /** One sentence that names the cause more closely than `code`, from a closed set. */
   detail: string | undefined
+  /** `code` was said by the minter of this sidecar. */
+  isOfMinter = false
   /** Set if the service rejected the token. */
   repeat: RepeatOutcome | undefined
   /** What the rejection turned out to be. */

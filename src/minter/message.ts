@@ -1,6 +1,7 @@
 /** What a sidecar and its minter say to each other. */
 
 import { hash } from 'node:crypto'
+import { type ErrorCode, PROBLEMS } from '../errors.ts'
 import { isToken, memberOf } from '../token/token-reply.ts'
 import type { AccessToken } from '../token/token-source.ts'
 
@@ -26,16 +27,43 @@ export function readRequest(content: Buffer): string | undefined {
   throw new SyntaxError('not an id')
 }
 
-/** The content of a minter's answer. @throws */
-export function readGivenToken(content: Buffer): GivenToken {
-  const value: unknown = JSON.parse(content.toString())
-  const [id, token] = [memberOf(value, 'id'), memberOf(value, 'token')]
-  const isSound = typeof id === 'string' && id.length <= MAX_ID_LENGTH && isToken(token)
-  if (!isSound) throw new TypeError('no usable token')
-  const span = (name: string): number | null => {
-    const ms = memberOf(value, name) ?? null
-    if (ms === null || (typeof ms === 'number' && ms >= 0)) return ms
-    throw new TypeError('no usable time')
-  }
-  return { id, token, ageMs: span('ageMs') ?? 0, statedLifeMs: span('statedLifeMs'), knownLifeMs: span('knownLifeMs') }
+/** A refusal or a failure, as the minter tells it. */
+export interface MinterProblem {
+  readonly code: ErrorCode
+  readonly tokenEndpointStatus: number | undefined
 }
+
+/** What a minter has answered; undefined if no minter answers so. */
+export function readAnswer(status: number, content: Buffer): GivenToken | MinterProblem | undefined {
+  let value: unknown
+  try {
+    value = JSON.parse(content.toString())
+  } catch {
+    return undefined
+  }
+  return status === 200 ? givenTokenIn(value) : problemIn(value, status)
+}
+
+function givenTokenIn(value: unknown): GivenToken | undefined {
+  const [id, token] = [memberOf(value, 'id'), memberOf(value, 'token')]
+  const [ageMs, statedLifeMs, knownLifeMs] = ['ageMs', 'statedLifeMs', 'knownLifeMs'].map((name) => spanIn(value, name))
+  const isSound = typeof id === 'string' && id.length <= MAX_ID_LENGTH && isToken(token)
+  if (!isSound || ageMs === undefined || statedLifeMs === undefined || knownLifeMs === undefined) return undefined
+  return { id, token, ageMs: ageMs ?? 0, statedLifeMs, knownLifeMs }
+}
+
+/** Null if nobody knows it, undefined if it is no time. */
+function spanIn(value: unknown, name: string): number | null | undefined {
+  const ms = memberOf(value, name) ?? null
+  return ms === null || (typeof ms === 'number' && ms >= 0) ? ms : undefined
+}
+
+function problemIn(value: unknown, status: number): MinterProblem | undefined {
+  const code = memberOf(value, 'code')
+  if (typeof code !== 'string' || !isErrorCode(code) || PROBLEMS[code].status !== status) return undefined
+  const told = memberOf(value, 'tokenEndpointStatus')
+  const isStatus = typeof told === 'number' && told >= 300 && told <= 599
+  return { code, tokenEndpointStatus: isStatus ? told : undefined }
+}
+
+const isErrorCode = (code: string): code is ErrorCode => Object.hasOwn(PROBLEMS, code)

@@ -1,12 +1,12 @@
 /** A sidecar's source of tokens: asks the minter, as the caller that this sidecar is there. */
 
-import { OriginError, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
+import { type ErrorCode, OriginError, PASSED_ON, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
 import { tokenTarget } from '../gateway/admission.ts'
 import { fieldValue } from '../http1/fields.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
 import type { OrgId } from '../org-id.ts'
 import { aheadAgeMs } from '../token/lives.ts'
-import { memberOf, parseRetryAfter } from '../token/token-reply.ts'
+import { parseRetryAfter } from '../token/token-reply.ts'
 import {
   AccessToken,
   type MintOptions,
@@ -14,7 +14,7 @@ import {
   type SettledMint,
   type TokenSource,
 } from '../token/token-source.ts'
-import { readGivenToken } from './message.ts'
+import { type GivenToken, type MinterProblem, readAnswer } from './message.ts'
 
 export interface MinterSourceOptions {
   /** The URL of the minter, as people read it. */
@@ -28,6 +28,8 @@ export interface MinterSourceOptions {
 
 /** Codes that mean the same from a minter as from the token endpoint, and its refusals. */
 const CODES: ReadonlySet<unknown> = new Set([...Object.keys(TOKEN_PROBLEMS), ...PASSED_ON])
+/** Of these codes, those that tell of this sidecar and not of the Org. */
+const REFUSALS_OF_SIDECAR: readonly ErrorCode[] = ['caller_refused', 'caller_keys_unavailable', 'route_refused']
 /** Ages are the greater of two clocks, in whole milliseconds. */
 const ROUNDING_MS = 5
 
@@ -36,11 +38,15 @@ export class MinterSource implements TokenSource {
   readonly #ids = new WeakMap<AccessToken, string>()
   /** Why the minter gave no usable answer to the last call; undefined if it did. */
   problem: string | undefined
-  /** It has given a token. */
-  hasGiven = false
+  /** How the minter refused this sidecar itself, whatever the Org, at the last call. */
+  refusal: ErrorCode | undefined
 
   constructor(options: MinterSourceOptions) {
     this.#options = options
+  }
+
+  get isWell(): boolean {
+    return this.problem === undefined && this.refusal === undefined
   }
 
   async mint(org: OrgId, options: MintOptions = {}, onCall?: OnCall): Promise<AccessToken> {
@@ -56,7 +62,7 @@ export class MinterSource implements TokenSource {
     )
     const error = outcome instanceof TokenError ? outcome : undefined
     const durationMs = performance.now() - startedAt
-    observer.minterAsked({ org, url: minter + target, reason, requestId, durationMs, error })
+    observer.minterAsked({ org, method: 'POST', url: minter + target, reason, requestId, durationMs, error })
     if (outcome instanceof TokenError) throw outcome
     return outcome
   }
@@ -71,37 +77,32 @@ export class MinterSource implements TokenSource {
   }
 
   #read({ status, fields, content }: EndpointAnswer, startedAt: number): AccessToken | TokenError {
-    try {
-      if (status !== 200) return this.#refusal(status, fields, JSON.parse(content.toString()))
-      const given = readGivenToken(content)
-      const now = performance.now()
-      // Its age was true at some instant of the call, and is rounded. A token that was minted for this call must look so (R6),
-      // and none may be used past its stated end.
-      const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)
-      const restMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
-      const token = new AccessToken(given.token, mintedAt, Math.max(0, restMs), given.knownLifeMs ?? undefined)
-      this.#ids.set(token, given.id)
-      this.hasGiven = true
-      this.problem = undefined
-      return token
-    } catch {
-      return this.#lost(`answered ${status} without what a minter answers`)
-    }
+    const answer = readAnswer(status, content)
+    if (answer === undefined) return this.#lost(`answered ${status} without what a minter answers`)
+    return 'token' in answer ? this.#take(answer, startedAt) : this.#refusal(answer, status, fields)
   }
 
-  /** @throws if it is no problem of a minter */
-  #refusal(status: number, fields: readonly string[], problem: unknown): TokenError {
-    const code = memberOf(problem, 'code') as TokenErrorCode
-    if (!(code in PROBLEMS) || PROBLEMS[code].status !== status) throw new TypeError('no problem')
+  #take(given: GivenToken, startedAt: number): AccessToken {
+    const now = performance.now()
+    // Its age was true at some instant of the call, and is rounded. A token that was minted for this call must look so (R6),
+    // and none may be used past its stated end.
+    const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)
+    const restMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
+    const token = new AccessToken(given.token, mintedAt, Math.max(0, restMs), given.knownLifeMs ?? undefined)
+    this.#ids.set(token, given.id)
+    this.#found({})
+    return token
+  }
+
+  #refusal({ code, tokenEndpointStatus }: MinterProblem, status: number, fields: readonly string[]): TokenError {
     const text = `answered ${status} ${code}`
-    if (!CODES.has(code)) return this.#lost(text)
-    this.problem = undefined
+    const isBusy = code === 'overloaded' || code === 'draining'
+    if (!isBusy && !isPassedOn(code)) return this.#lost(text)
+    this.#found({ refusal: REFUSALS_OF_SIDECAR.includes(code) ? code : undefined })
     const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), Date.now())
-    const told = memberOf(problem, 'tokenEndpointStatus')
-    // A refusal is remembered, as one of the token endpoint is.
-    const own = status < 500 ? status : undefined
-    const tokenEndpointStatus = typeof told === 'number' && told >= 300 && told <= 599 ? told : own
-    return new TokenError(code, this.#sentence(text), { retryAfterSeconds, tokenEndpointStatus })
+    const isRefusal = status < 500 || tokenEndpointStatus !== undefined
+    const told = { retryAfterSeconds, tokenEndpointStatus, isRefusal, isOfMinter: true }
+    return new TokenError(isBusy ? 'token_endpoint_unavailable' : code, this.#sentence(text), told)
   }
 
   #unreachable(error: unknown): TokenError {
@@ -113,11 +114,18 @@ export class MinterSource implements TokenSource {
   }
 
   #lost(problem: string): TokenError {
-    this.problem = problem
-    return new TokenError('token_endpoint_unavailable', this.#sentence(problem))
+    this.#found({ problem })
+    return new TokenError('token_endpoint_unavailable', this.#sentence(problem), { isOfMinter: true })
   }
 
   #sentence(problem: string): string {
     return `The minter at ${this.#options.minter} ${problem}.`
   }
+
+  #found({ problem, refusal }: { readonly problem?: string; readonly refusal?: ErrorCode | undefined }): void {
+    this.problem = problem
+    this.refusal = refusal
+  }
 }
+
+const isPassedOn = (code: ErrorCode): code is TokenErrorCode => CODES.has(code)

@@ -4,8 +4,8 @@ import { LRUCache } from 'lru-cache'
 import type { Caller } from '../callers/callers.ts'
 import type { OrgId } from '../org-id.ts'
 import { ageOf, type OrgTokens } from '../token/org-tokens.ts'
-import type { TokenCache } from '../token/token-cache.ts'
-import type { AccessToken, Asker } from '../token/token-source.ts'
+import type { TokenCache, TokenLookup } from '../token/token-cache.ts'
+import type { AccessToken, Asker, MintReason } from '../token/token-source.ts'
 import { Claims } from './claims.ts'
 import { type GivenToken, idOf, textOf } from './message.ts'
 
@@ -28,29 +28,29 @@ export class TokenGiver {
     const tokens = cache.orgs.get(org)
     const current = tokens?.current
     const isClaimed = current !== undefined && idOf(current) === rejected
-    const token = await (tokens === undefined
-      ? cache.awaitMint(org, 'cold', asker)
+    const { token, result } = await (tokens === undefined
+      ? this.#mint(org, 'cold', asker)
       : isClaimed
         ? this.#replace(org, tokens, asker, usage)
         : this.#renew(org, tokens, asker))
     const outcome = token !== current ? 'minted' : isClaimed ? 'unchanged' : 'held'
-    return { given: this.#describe(org, token), outcome }
+    return { given: this.#describe(org, token), outcome, result }
   }
 
   /** A sidecar keeps what it gets, so it gets no token that is in the last part of its life, unless there is no other. */
-  async #renew(org: OrgId, tokens: OrgTokens, asker: Asker): Promise<AccessToken> {
-    const cache = this.#cache
+  async #renew(org: OrgId, tokens: OrgTokens, asker: Asker): Promise<TokenLookup> {
     const { current } = tokens
-    const [now, day] = [cache.now(), cache.day()]
-    if (tokens.hasEndedAt(now, day)) return await cache.awaitMint(org, 'expired', asker)
-    return tokens.isDueAt(now, day) ? await cache.awaitMint(org, 'refresh', asker).catch(() => current) : current
+    const [now, day] = [this.#cache.now(), this.#cache.day()]
+    if (tokens.hasEndedAt(now, day)) return await this.#mint(org, 'expired', asker)
+    if (!tokens.isDueAt(now, day)) return { token: current, result: 'hit' }
+    return await this.#mint(org, 'refresh', asker).catch(() => ({ token: current, result: 'stale' as const }))
   }
 
   /** The current token is claimed to be rejected. */
-  async #replace(org: OrgId, tokens: OrgTokens, asker: Asker, usage: object): Promise<AccessToken> {
+  async #replace(org: OrgId, tokens: OrgTokens, asker: Asker, usage: object): Promise<TokenLookup> {
     const cache = this.#cache
     // What comes while it is being replaced is the same claim.
-    if (cache.isMinting(org)) return await cache.awaitMint(org, 'rejected', asker)
+    if (cache.isMinting(org)) return await this.#mint(org, 'rejected', asker)
     const { current } = tokens
     const claims = this.#claimsOf(usage, org)
     const ageMs = ageOf(current, cache.now(), cache.day())
@@ -62,12 +62,17 @@ export class TokenGiver {
       const isSame = restMs <= SHORT_PAUSE_MS && next.current === current
       return await (isSame ? this.#replace(org, next, asker, usage) : this.#renew(org, next, asker))
     }
-    const token = await cache.awaitMint(org, 'rejected', asker).catch((error: unknown) => {
+    const minted = await this.#mint(org, 'rejected', asker).catch((error: unknown) => {
       if (!cache.isMinting(org)) claims.noteFailedMint() // otherwise it goes on, and nobody waits for it any more
       throw error
     })
-    if (token === current) claims.noteUselessMint(cache.now())
-    return token
+    if (minted.token === current) claims.noteUselessMint(cache.now())
+    return minted
+  }
+
+  async #mint(org: OrgId, reason: MintReason, asker: Asker): Promise<TokenLookup> {
+    const result = this.#cache.isMinting(org) ? 'joined' : 'miss'
+    return { token: await this.#cache.awaitMint(org, reason, asker), result }
   }
 
   #claimsOf(usage: object, org: OrgId): Claims {

@@ -55,6 +55,7 @@ export class TokenRequest {
     this.#admitted = admitted
     this.#record.isAdmitted = true
     this.#record.caller = admitted.caller.name
+    this.#record.orgId = admitted.orgId
     if (this.#isComplete || !admitted.hasContent) void this.#serve(admitted)
     else {
       this.awaitsProof = true
@@ -67,9 +68,9 @@ export class TokenRequest {
     const { giver, observer } = this.#desk
     const { requestId } = this.#record
     try {
-      const { given, outcome } = await giver.give(orgId, caller, requestId, readRequest(this.#content))
+      const { given, outcome, result } = await giver.give(orgId, caller, requestId, readRequest(this.#content))
       if (this.isOver) return
-      this.#record.token = outcome === 'minted' ? 'miss' : 'hit'
+      this.#record.token = result
       this.#record.status = respondWithJson(this.#response, requestId, given)
       this.#end(outcome)
     } catch (error) {
@@ -82,7 +83,7 @@ export class TokenRequest {
     }
   }
 
-  refuse(failure: Failure & Pick<Refusal, 'caller'>): void {
+  refuse(failure: Failure & Pick<Refusal, 'caller' | 'orgId'>): void {
     if (this.isOver) return
     const { certificateProblem } = this.#client
     // On its next connection, the client may have a better certificate, or the minter the CA.
@@ -91,6 +92,7 @@ export class TokenRequest {
     const { code, limit = failure.reason } = failure
     record.code = code
     record.caller ??= failure.caller?.name
+    record.orgId ??= failure.orgId
     record.reason = limit === 'no credential' ? (certificateProblem ?? limit) : limit
     record.detail = causeOf(failure)
     record.status = respondWithProblem(this.#response, record, failure)

@@ -146,7 +146,7 @@ export class MintGuard implements TokenSource {
     call.isOver = true
     call.reject(cause)
     if (!(cause instanceof TokenError)) return
-    if (cause.code === 'org_access_refused' || cause.tokenEndpointStatus !== undefined) {
+    if (cause.isRefusal) {
       this.#answered(call)
       return
     }
@@ -204,5 +204,6 @@ export class MintGuard implements TokenSource {
 
 function refusal({ code, until, cause }: Pause): TokenError {
   const seconds = Math.max(1, Math.ceil((until - performance.now()) / 1_000))
-  return new TokenError(code, cause.message, { retryAfterSeconds: code === REJECTED ? undefined : seconds })
+  const retryAfterSeconds = code === REJECTED ? undefined : seconds
+  return new TokenError(code, cause.message, { retryAfterSeconds, isOfMinter: cause.isOfMinter })
 }

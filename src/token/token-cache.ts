@@ -35,7 +35,7 @@ export interface TokenCacheOptions extends TokenRules {
  */
 export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
 
-interface TokenLookup {
+export interface TokenLookup {
   readonly token: AccessToken
   readonly result: TokenResult
 }
@@ -166,7 +166,7 @@ export class TokenCache {
         (error: unknown) => {
           if (end()) {
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
-            if (error instanceof TokenError && error.tokenEndpointStatus !== undefined) this.refusals.set(org, error)
+            if (error instanceof TokenError && error.isRefusal) this.refusals.set(org, error)
             this.orgs.peek(org)?.noteMintFailed(this.now())
           }
           throw error

@@ -61,7 +61,7 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
         const error = outcome instanceof TokenError ? outcome : undefined
         // An endpoint that refuses an org has accepted the App.
         if (error === undefined || error.code === 'org_access_refused') credentials.accepted(key)
-        observer.mintSettled?.({ org, url: baseUrl.origin + target, reason, requestId, durationMs, error })
+        observer.mintSettled?.({ org, method, url: baseUrl.origin + target, reason, requestId, durationMs, error })
         if (!(outcome instanceof TokenError)) return outcome
         if (outcome.code !== 'app_credentials_rejected') throw outcome
         tried.add(key)
@@ -108,7 +108,7 @@ export class AnswerReader {
     if (status < 400) {
       const host = hostOf(fieldValue(fields, 'location'), this.#options.baseUrl)
       const says = ` to ${url}: a redirect${host}, which is not followed`
-      return failure('token_response_invalid', says, { tokenEndpointStatus: status })
+      return failure('token_response_invalid', says, { tokenEndpointStatus: status, isRefusal: true })
     }
     if (status === 401) {
       const orElse = this.#hasSucceeded ? '' : ', or this is not its address: check baseUrl and tokens.endpoint'
@@ -121,9 +121,9 @@ export class AnswerReader {
     if (status === 408 || status >= 500) return failure('token_endpoint_unavailable', '')
     if (!this.#hasSucceeded && NO_SUCH_CALL.includes(status)) {
       const what = status === 404 ? 'it knows no such path or Org' : 'it was not taken as a token request'
-      return failure('token_response_invalid', ` to ${url}: ${what}`, { tokenEndpointStatus: status })
+      return failure('token_response_invalid', ` to ${url}: ${what}`, { tokenEndpointStatus: status, isRefusal: true })
     }
-    return failure('org_access_refused', this.#refusesEvery(org), { tokenEndpointStatus: status })
+    return failure('org_access_refused', this.#refusesEvery(org), { tokenEndpointStatus: status, isRefusal: true })
   }
 
   #refusesEvery(org: OrgId): string {

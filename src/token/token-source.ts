@@ -64,6 +64,8 @@ export interface TokenSource {
 
 export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pick<MintOptions, 'reason'>> {
   readonly org: OrgId
+  /** Of the call, to the token endpoint or to the minter. */
+  readonly method: string
   readonly url: string
   readonly durationMs: number
   /** Undefined if the call brought a token. */

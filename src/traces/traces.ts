@@ -30,8 +30,6 @@ export interface TracesOptions {
   readonly sample: number
   /** Of the service. */
   readonly baseUrl: URL
-  /** Of the call that gets a token. */
-  readonly mintMethod: string
   /** What clients speak to the listener. */
   readonly scheme: 'http' | 'https'
   readonly version: string
@@ -62,7 +60,7 @@ export class Traces implements Tracing {
   readonly #options: TracesOptions
   readonly #provider: TracerProvider
   readonly #tracer: Tracer
-  readonly #place: { readonly address: string; readonly port: number; readonly prefix: string }
+  readonly #place: Place
   readonly #mints = new LRUCache<string, readonly EndedMint[]>({ max: MAX_ORGS })
 
   constructor(options: TracesOptions) {
@@ -104,7 +102,7 @@ export class Traces implements Tracing {
     const parent = trace.setSpan(ROOT_CONTEXT, request)
     const span = this.#start(nameOf(record), SpanKind.CLIENT, performance.now(), parent)
     setMethod(span, record)
-    this.#setUrl(span, flat(this.#place.prefix + record.path.slice(0, MAX_PATH)))
+    setUrl(span, this.#place, flat(this.#place.prefix + record.path.slice(0, MAX_PATH)))
     return span
   }
 
@@ -113,19 +111,13 @@ export class Traces implements Tracing {
     return this.#tracer.startSpan(name, { kind, startTime: epochOf(startedAt) }, parent)
   }
 
-  #setUrl(span: Span, url: string): void {
-    span.setAttribute('server.address', this.#place.address)
-    span.setAttribute('server.port', this.#place.port)
-    span.setAttribute('url.full', url)
-  }
-
-  mintSettled({ org, url, reason, durationMs, error }: SettledMint): void {
+  mintSettled({ org, method, url, reason, durationMs, error }: SettledMint): void {
     const endedAt = performance.now()
     const span = this.#start('mint', SpanKind.CLIENT, endedAt - durationMs, ROOT_CONTEXT)
-    span.setAttribute('http.request.method', this.#options.mintMethod)
+    span.setAttribute('http.request.method', method)
     span.setAttribute('oap.org', org)
     span.setAttribute('oap.mint.reason', reason)
-    this.#setUrl(span, url)
+    setUrl(span, placeOf(new URL(url)), url)
     if (error !== undefined) markFailed(span, error.code)
     span.end(epochOf(endedAt))
     const mints = this.#mints.get(org)?.slice(1 - MAX_MINTS) ?? []
@@ -211,6 +203,9 @@ class Trace implements RequestTrace {
   }
 }
 
+type Place = ReturnType<typeof placeOf>
+
+/** The socket of a minter has no host, and no port. */
 function placeOf({ hostname, port, protocol, origin, pathname }: URL) {
   const usual = protocol === 'https:' ? 443 : 80
   return {
@@ -218,6 +213,11 @@ function placeOf({ hostname, port, protocol, origin, pathname }: URL) {
     port: port === '' ? usual : Number(port),
     prefix: origin + pathname.replace(/\/$/, ''),
   }
+}
+
+function setUrl(span: Span, { address, port }: Place, url: string): void {
+  if (address !== '') span.setAttribute('server.address', address).setAttribute('server.port', port)
+  span.setAttribute('url.full', url)
 }
 
 function setMethod(span: Span, { method }: RequestRecord): void {

@@ -72,10 +72,16 @@ test.each([
 test('lookups, repeats and mints are counted by outcome, without the Org', async () => {
   const metrics = new Metrics()
   const mint = { org: 'canary-org' as OrgId, url: 'http://localhost/' }
-  metrics.mintSettled({ ...mint, reason: 'cold', durationMs: 30, error: undefined })
+  metrics.mintSettled({ method: 'POST', ...mint, reason: 'cold', durationMs: 30, error: undefined })
   const failed = (code: TokenErrorCode) => new TokenError(code, 'scripted')
-  metrics.mintSettled({ ...mint, reason: 'refresh', durationMs: 5_000, error: failed('token_endpoint_timeout') })
-  metrics.mintSettled({ ...mint, reason: 'cold', durationMs: 0, error: failed('org_access_refused') })
+  metrics.mintSettled({
+    method: 'POST',
+    ...mint,
+    reason: 'refresh',
+    durationMs: 5_000,
+    error: failed('token_endpoint_timeout'),
+  })
+  metrics.mintSettled({ method: 'POST', ...mint, reason: 'cold', durationMs: 0, error: failed('org_access_refused') })
   for (const outcome of ['accepted', 'accepted', 'passed'] as const) metrics.requests.replays.add(outcome)
   const lookups = [{ token: 'miss' }, { token: 'hit' }, { token: 'hit' }, { token: 'none' }] as const
   const { value, totals, text } = await measured([...lookups], metrics)

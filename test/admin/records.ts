@@ -15,6 +15,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
     reason: undefined,
     traceId: undefined,
     detail: undefined,
+    isOfMinter: false,
     startedAt: 1_000,
     dispatchedAt: 1_000,
     respondedAt: 1_000,

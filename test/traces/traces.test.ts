@@ -235,7 +235,7 @@ test('without traces.endpoint there is no metric of spans', async () => {
 })
 
 test('a valid parent decides, and chance without one', () => {
-  const options = { baseUrl: new URL('http://127.0.0.1'), mintMethod: 'POST', scheme: 'http', version: '1' } as const
+  const options = { baseUrl: new URL('http://127.0.0.1'), scheme: 'http', version: '1' } as const
   const endpoint = new URL('http://127.0.0.1:9/v1/traces')
   const [always, never] = [1, 0].map((sample) => new Traces({ endpoint, sample, ...options }))
   const begins = (traces: Traces | undefined, parent?: string) => {

@@ -29,7 +29,7 @@ export function showWarnings({ checks, warnings }: StatusDocument): void {
 }
 
 export function showErrors(errors: readonly ErrorReport[]): void {
-  setItems(byId('errors'), 'error', errors, ({ code }) => code, updateError)
+  setItems(byId('errors'), 'error', errors, ({ title }) => title, updateError)
   setText(byId('errors-note'), errors.length === 0 ? 'none since the start' : 'since the start, the latest first')
 }
 
