@@ -177,7 +177,7 @@ export class Metrics {
   families(gauges: Gauges, version: string): MetricFamily[] {
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
     const available = gauge('oap_fleet_available', help, gauges.isStoreAvailable ? 1 : 0)
-    const minterHelp = '1 if the minter answers, 0 if no token can be had from it now.'
+    const minterHelp = '1 if the minter answers, 0 if it is lost, or refuses this sidecar.'
     const minter = gauge('oap_minter_available', minterHelp, gauges.isMinterAvailable ? 1 : 0)
     const counted = [this.requests, this.tokens, this.store ?? {}, this.minter ?? {}].flatMap(
       (each): { family(): MetricFamily }[] => Object.values(each),
