@@ -1,6 +1,6 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
-import { LIMITS, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
+import { LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import { REJECTION_KINDS, type RepeatOutcome } from '../token/rejection.ts'
 import type { TokenResult } from '../token/token-cache.ts'
@@ -31,6 +31,8 @@ const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
 const SECRET_OUTCOMES = ['loaded', 'accepted', 'rejected', 'unusable'] as const
 
 const MINT_OUTCOMES = ['ok', ...keysOf(TOKEN_PROBLEMS)] as const
+/** Its other outcomes depend on the role. */
+const MINTER_PROBLEMS = [...keysOf(TOKEN_PROBLEMS), ...PASSED_ON]
 const LOOKUPS = keysOf<TokenResult>({ hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 })
 const REPLAYS = keysOf<RepeatOutcome>({ accepted: 0, rejected: 0, failed: 0, refused: 0, passed: 0 })
 
@@ -103,6 +105,7 @@ const minterCounts = () => ({
     'oap_minter_requests_total',
     'Requests for tokens between sidecars and minter, by outcome.',
     ['outcome'],
+    MINTER_PROBLEMS,
   ),
 })
 
