@@ -88,7 +88,7 @@ const listen = group('The listener for apps.', {
   maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
   headersTimeoutMs: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
   idleTimeoutMs: duration('60s').describe(
-    'Longest pause of a client while it sends content or reads its response. A slow transfer goes through as long as it moves.',
+    'Longest pause of a client while it sends content or reads its response. A reader counts as paused until it has emptied much of the buffers in between: at a steady 20 KB/s, 60s may be too short.',
   ),
   keepAliveTimeoutMs: duration('65s').describe(
     'How long an idle client connection stays open. Set it above the idle timeout of the clients.',

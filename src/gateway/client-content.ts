@@ -69,7 +69,8 @@ export class ClientContent implements ContentSource {
 
   /** Returns all of the content, if it is here in memory. Otherwise it has to be streamed. */
   whole(): Buffer | undefined {
-    if (!this.isComplete || (!this.#isKept && this.#writer !== undefined)) return undefined
+    const isStreamed = !this.#isKept && this.#writer !== undefined // so that a part of it is gone
+    if (!this.isComplete || isStreamed) return undefined
     const pieces = this.#isKept ? this.#kept : this.#pending
     this.#pending = []
     const [first] = pieces

@@ -18,6 +18,7 @@ export class ConnectionLimit {
   /** Descriptors for clients and for tunnels. */
   readonly #descriptors: number
   readonly #tunnels: () => number
+  /** Connections that came when no place was free, those included for which another was ended. */
   refused = 0
   /** Monotonic milliseconds. */
   #lastRefusalAt = Number.NEGATIVE_INFINITY

@@ -7,7 +7,7 @@ import { serverNameOf } from '../http1/host.ts'
 import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
 import { AddressRace, type Lookup } from './address-race.ts'
 import { originError } from './origin-failure.ts'
-import type { ProxyTunnel } from './proxy-tunnel.ts'
+import type { ProxyRoute } from './proxy-tunnel.ts'
 
 export interface ConnectorOptions {
   /** Only scheme, host and port are used. */
@@ -19,7 +19,7 @@ export interface ConnectorOptions {
   /** Replaces the CA certificates of the runtime. Read for each connection, because a reload may change it. */
   readonly secureContext?: SecureContext | undefined
   /** Undefined for direct connections. */
-  readonly tunnel?: ProxyTunnel | undefined
+  readonly tunnel?: ProxyRoute | undefined
   /** Finds the addresses of the host. */
   readonly lookup?: Lookup | undefined
 }
@@ -123,7 +123,7 @@ export class Connector {
   }
 }
 
-function tooLate(tunnel: ProxyTunnel | undefined): OriginError {
+function tooLate(tunnel: ProxyRoute | undefined): OriginError {
   const way = tunnel === undefined ? '' : ` through the proxy on the way, ${tunnel.proxy},`
   const hint = `TCP and TLS with the service${way} took longer than origin.connectTimeout.`
   return new OriginError('connection_timeout', 'no connection in time', { hint })

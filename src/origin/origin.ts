@@ -72,7 +72,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
     }
     if (this.#open.size >= connections) {
       const surplus = this.#idle.find(({ expiresAt }) => expiresAt <= now) ?? this.#idle[0]
-      surplus?.destroy()
+      surplus?.destroy() // calls `closed`, which may give the place to an attempt that waits
     }
     if (this.#open.size >= connections) return false
     // Those that were opened together do not all close together.

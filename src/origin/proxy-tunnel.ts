@@ -15,7 +15,7 @@ export interface Proxies {
 }
 
 /** The way through the proxy. */
-export interface ProxyTunnel {
+export interface ProxyRoute {
   /** Host and port of the proxy, for people. */
   readonly proxy: string
   /** Calls `done` once, with a connection to the service or with an error. Returns a function that gives up. */
@@ -27,7 +27,7 @@ export async function tunnelFor(
   baseUrl: URL,
   proxies: Proxies | undefined,
   connectTimeoutMs: number,
-): Promise<ProxyTunnel | undefined> {
+): Promise<ProxyRoute | undefined> {
   if (proxies === undefined) return undefined
   const isSecure = baseUrl.protocol === 'https:'
   const variable = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
