@@ -19,17 +19,21 @@ const hasManyDescriptors = Number(descriptors) >= 11_000
 
 /** A skip is allowed only if its reason holds on this machine. */
 const ALLOWED_SKIPS = [
-  { tests: /^test\/deploy\/kubernetes\.test\.ts: what kustomize/, reason: "Debian's kubectl is too old", holds: true },
-  { tests: /^test\/fleet\/.*Valkey /, reason: "Debian's release has no Valkey", holds: !hasValkey },
-  { tests: /^test\/config\/.*without permission/, reason: 'root may read every file', holds: isRoot },
+  {
+    tests: /^test\/processes\/deploy\/kubernetes\.test\.ts: what kustomize/,
+    reason: "Debian's kubectl is too old",
+    holds: true,
+  },
+  { tests: /^test\/units\/fleet\/.*Valkey /, reason: "Debian's release has no Valkey", holds: !hasValkey },
+  { tests: /^test\/units\/config\/.*without permission/, reason: 'root may read every file', holds: isRoot },
   { tests: /IPv6|::1/, reason: 'no IPv6 on this machine', holds: !hasIpv6 },
   {
-    tests: /^test\/(advisory\/exposed-listener|admin\/)/,
+    tests: /^test\/(attacks\/exposed-listener|units\/admin\/)/,
     reason: 'this machine has only loopback addresses',
     holds: !hasOutwardAddress,
   },
   {
-    tests: /^test\/faults\/idle-/,
+    tests: /^test\/program\/faults\/idle-/,
     reason: 'fewer than 11,000 descriptors allowed',
     holds: !hasManyDescriptors,
   },

@@ -1,0 +1,258 @@
+/**
+ * The attack: a sidecar was taken over, and with it a key of a caller. It asks the minter for tokens of others, makes it mint
+ * without end, and holds its connections, so that other sidecars get no tokens.
+ */
+
+import { setTimeout as sleep } from 'node:timers/promises'
+import { connect as connectTls, type TLSSocket } from 'node:tls'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { eventually } from '../support/changes.ts'
+import { outcomeOf, RawClient, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import type { ProxyUnderTest } from '../support/start-proxy.ts'
+import {
+  ask,
+  BILLING_KEY,
+  makeTrust,
+  outcome,
+  REPORTS_KEY,
+  startMinter,
+  startSidecar,
+} from '../units/minter/minters.ts'
+
+/** `thief` was taken over. Both may name the Orgs that begin with `shared`. */
+const CALLERS = `
+callers:
+  - {name: thief, keyFiles: [billing.key], orgs: ["evil-*", "shared*"]}
+  - {name: good, keyFiles: [reports.key], orgs: ["good*", "shared*"]}
+`
+const files = { 'proxy.yaml': CALLERS }
+const trust = await makeTrust()
+
+let service: Service
+beforeEach(async () => {
+  service = await startService()
+  return async () => await service[Symbol.asyncDispose]()
+})
+
+const mints = (org?: string) => (org === undefined ? service.tokens.mints : service.tokens.mintsOf(org)).length
+const asThief = (minter: ProxyUnderTest, org: string, rejected?: string) =>
+  ask(minter.minterPort, { key: BILLING_KEY, org, rejected })
+
+/** Runs an attack again and again until the work is done. */
+async function during(attack: () => Promise<unknown>, work: () => Promise<unknown>): Promise<number> {
+  let isOver = false
+  let rounds = 0
+  const attacking = (async () => {
+    while (!isOver) {
+      await attack()
+      rounds += 1
+    }
+  })()
+  await work()
+  isOver = true
+  await attacking
+  return rounds
+}
+
+describe('tokens of others', () => {
+  test('it asks for every Org: it gets its own, and none of the others is minted', async () => {
+    const minter = await startMinter(service, {}, files)
+    await ask(minter.minterPort, { key: REPORTS_KEY, org: 'good' })
+    const asked = ['good', 'good-1', 'goo', 'EVIL-1', 'evil', 'evil-1/../good', '*', 'shar']
+    for (const org of asked) expect((await asThief(minter, org)).status, org).toBeGreaterThanOrEqual(400)
+    expect(mints()).toBe(1)
+  })
+
+  test('it replays the request of another over its own connection: its certificate speaks for itself alone', async () => {
+    const minter = await startMinter(service, {}, trust.files)
+    const bytes = 'POST /v1/orgs/globex/token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}'
+    const over = async (names: string) => {
+      const { cert, key } = trust.clients.issue({ names })
+      const socket: TLSSocket = connectTls({
+        port: minter.minterPort,
+        host: 'localhost',
+        ca: trust.servers.cert,
+        cert,
+        key,
+      })
+      socket.write(bytes)
+      const [answer] = (await new Promise<Buffer>((resolve) => socket.once('data', resolve))).toString().split('\r\n')
+      socket.destroy()
+      return answer
+    }
+    expect(await over('URI:spiffe://example.org/web')).toBe('HTTP/1.1 200 OK')
+    expect(await over('DNS:mail.svc')).toBe('HTTP/1.1 403 Forbidden')
+  })
+})
+
+describe('mints without end', () => {
+  test('it claims rejections in a loop: few of them cause a mint, and the other sidecar loses no request', async () => {
+    const minter = await startMinter(service, {}, files)
+    const sidecar = await startSidecar(service, minter, {}, REPORTS_KEY)
+    expect(await outcome(sidecar, 'shared')).toBe(200)
+    const mintsBefore = mints()
+    let { id } = await asThief(minter, 'shared')
+    const outcomes = new Set<unknown>()
+    const rounds = await during(
+      async () => {
+        ;({ id } = await asThief(minter, 'shared', id))
+      },
+      async () => {
+        const startedAt = performance.now()
+        while (performance.now() - startedAt < 3_000) {
+          outcomes.add(await outcome(sidecar, 'shared'))
+          await sleep(5)
+        }
+      },
+    )
+    expect(rounds).toBeGreaterThan(10)
+    expect(mints() - mintsBefore).toBeLessThanOrEqual(3) // after 0, 0.25 and 1.25 s
+    expect([...outcomes]).toEqual([200])
+  })
+
+  test('the same where a new token ends the ones before', async () => {
+    service.tokens.script = (mint) => {
+      service.tokens.revoke(mint.org)
+      return mint.issue()
+    }
+    const minter = await startMinter(service, {}, files)
+    const sidecar = await startSidecar(service, minter, {}, REPORTS_KEY)
+    let { id } = await asThief(minter, 'shared')
+    const outcomes = new Set<unknown>()
+    await during(
+      async () => {
+        ;({ id } = await asThief(minter, 'shared', id))
+      },
+      async () => {
+        for (let i = 0; i < 200; i++) {
+          outcomes.add(await outcome(sidecar, 'shared'))
+          await sleep(5)
+        }
+      },
+    )
+    expect([...outcomes]).toEqual([200])
+    expect(mints()).toBeLessThanOrEqual(6) // after 0, 0.25, 1.25, 5.25 and 10 s
+  })
+
+  test('two of them claim in turns: each spends its own share', async () => {
+    const callers = `${CALLERS}  - {name: other, keyFiles: [other.key], orgs: ["shared*"]}\n`
+    const minter = await startMinter(service, {}, { 'proxy.yaml': callers, 'other.key': 'other-key-0123456789' })
+    let { id } = await asThief(minter, 'shared')
+    for (let i = 0; i < 100; i++) {
+      const key = i % 2 === 0 ? BILLING_KEY : 'other-key-0123456789'
+      ;({ id } = await ask(minter.minterPort, { key, org: 'shared', rejected: id }))
+    }
+    expect(mints()).toBeLessThanOrEqual(1 + 2 * 3)
+  })
+
+  test('it claims the tokens of many Orgs, as fast as it can: another sidecar gets a token soon', async () => {
+    const minter = await startMinter(service, { 'tokens.mintRate': '20' }, files)
+    const sidecar = await startSidecar(service, minter, {}, REPORTS_KEY)
+    const ids = new Map<string, string>()
+    let isOver = false
+    const attack = async (org: string) => {
+      while (!isOver) {
+        const { id } = await asThief(minter, org, ids.get(org))
+        if (id !== undefined) ids.set(org, id)
+      }
+    }
+    const attacking = Array.from({ length: 60 }, (_, index) => attack(`evil-${index}`))
+    await eventually(() => mints() >= 40 || undefined, 'the attack')
+    const waits: number[] = []
+    for (let i = 0; i < 5; i++) {
+      const startedAt = performance.now()
+      expect(await outcome(sidecar, `good-${i}`)).toBe(200)
+      waits.push(performance.now() - startedAt)
+    }
+    isOver = true
+    await Promise.all(attacking)
+    expect(Math.max(...waits)).toBeLessThan(1_500)
+  })
+
+  test('its Orgs hang at the token endpoint: another sidecar gets a token', async () => {
+    service.tokens.script = (mint) => (mint.org.startsWith('evil') ? undefined : mint.issue())
+    const minter = await startMinter(service, { 'tokens.mintTimeout': '1s', 'tokens.mintConcurrency': '4' }, files)
+    const sidecar = await startSidecar(service, minter, {}, REPORTS_KEY)
+    const asked = Array.from({ length: 20 }, (_, index) => asThief(minter, `evil-${index}`))
+    await eventually(() => mints() >= 4 || undefined, 'the attack')
+    expect(await outcome(sidecar, 'good')).toBe(200)
+    for (const { code } of await Promise.all(asked)) expect(code).toMatch(/^token_endpoint_/)
+  })
+})
+
+describe('its connections', () => {
+  const half = (content: string) =>
+    `POST /v1/orgs/evil-1/token HTTP/1.1\r\nHost: minter\r\nX-Proxy-Key: ${BILLING_KEY}\r\nContent-Length: 50\r\n\r\n${content}`
+  const settings = { 'listen.maxConnections': '8' }
+
+  test.each([
+    ['idle ones', () => ''],
+    ['half a head', () => 'POST /v1/orgs/evil-1/token HTTP/1.1\r\nHost:'],
+    ['half the content', () => half('{"rejected":')],
+  ])('it holds %s, as many as there may be: another sidecar gets in', async (_, bytes) => {
+    const minter = await startMinter(service, settings, files)
+    const held = await Promise.all(Array.from({ length: 12 }, () => RawClient.sending(minter.minterPort, bytes())))
+    expect(await ask(minter.minterPort, { key: REPORTS_KEY, org: 'good' })).toMatchObject({ status: 200 })
+    await Promise.all(held.map((client) => client[Symbol.asyncDispose]()))
+  })
+
+  test('it sends a head, or content, byte by byte: 408 after listen.headersTimeout', async () => {
+    const minter = await startMinter(service, { 'listen.headersTimeout': '400ms' }, files)
+    for (const [whole, dripped] of [
+      ['', 'POST /v1/orgs/evil-1/token HTTP/1.1\r\nHost: minter\r\nX: '],
+      [half(''), '{"rejected":"'],
+    ] as const) {
+      await using client = await RawClient.sending(minter.minterPort, whole)
+      let at = 0
+      const drip = setInterval(() => client.send(dripped[at++] ?? 'x'), 50)
+      expect(outcomeOf(await client.response('POST'))).toBe('request_timeout')
+      clearInterval(drip)
+    }
+    expect(mints()).toBe(0)
+  })
+
+  test('it has requests in flight: no more than a quarter of listen.maxInFlight', async () => {
+    service.tokens.script = (mint) => (mint.org.startsWith('evil') ? undefined : mint.issue())
+    const minter = await startMinter(service, { 'listen.maxInFlight': '20', 'tokens.mintTimeout': '2s' }, files)
+    const asked = Array.from({ length: 30 }, (_, index) => asThief(minter, `evil-${index}`))
+    const refused = (await Promise.all(asked)).filter(({ code }) => code === 'overloaded')
+    expect(refused.length).toBe(25)
+    const more = Array.from({ length: 30 }, (_, index) => asThief(minter, `evil-${100 + index}`))
+    await eventually(() => mints() >= 6 || undefined, 'the attack')
+    expect(await ask(minter.minterPort, { key: REPORTS_KEY, org: 'good' })).toMatchObject({ status: 200 })
+    await Promise.all(more)
+  })
+})
+
+test('a certificate was stolen, and its CA is taken away: it gets nothing, on an open connection neither', async () => {
+  const minter = await startMinter(service, {}, trust.files)
+  const { cert, key } = trust.clients.issue({ names: 'URI:spiffe://example.org/web' })
+  const connect = () => connectTls({ port: minter.minterPort, host: 'localhost', ca: trust.servers.cert, cert, key })
+  const bytes = 'POST /v1/orgs/globex/token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n'
+  const answerOn = (socket: TLSSocket) =>
+    new Promise<string>((resolve) => {
+      socket.write(bytes)
+      socket.once('data', (data) => resolve(String(data).split('\r\n')[0] ?? ''))
+      socket.once('close', () => resolve('closed'))
+    })
+  const open = connect()
+  open.on('error', () => undefined)
+  expect(await answerOn(open)).toBe('HTTP/1.1 200 OK')
+  const { writeFile } = await import('node:fs/promises')
+  await writeFile(minter.at('clients.pem'), trust.strangers.cert)
+  await minter.app.reload()
+  expect(await answerOn(open)).toBe('closed')
+  const next = connect()
+  next.on('error', () => undefined)
+  expect(await answerOn(next)).toMatch(/^HTTP\/1.1 403|closed/)
+  next.destroy()
+})
+
+test('what no caller may hear: an answer names no Org, key or token of others', async () => {
+  const minter = await startMinter(service, {}, files)
+  const { token } = await ask(minter.minterPort, { key: REPORTS_KEY, org: 'good' })
+  const raw = `POST /v1/orgs/good/token HTTP/1.1\r\nHost: minter\r\nX-Proxy-Key: ${BILLING_KEY}\r\nContent-Length: 0\r\n\r\n`
+  const content = (await request(minter.minterPort, raw)).content.toString()
+  for (const text of [token, REPORTS_KEY, BILLING_KEY, 'thief']) expect(content).not.toContain(text)
+})

@@ -1,0 +1,107 @@
+/** The contents of the Dockerfile. `deploy/check-image.sh` builds and runs the image with a container engine. */
+
+import { spawnSync } from 'node:child_process'
+import { cpSync, existsSync, symlinkSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { makeFolder } from '../../support/folder.ts'
+import { projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
+import { START_ARGS } from '../../support/spawn-proxy.ts'
+
+interface Instruction {
+  readonly name: string
+  readonly argument: string
+}
+
+/** The instructions of each stage; those before the first FROM come first. */
+const [preamble = [], build = [], image = []] = readProjectFile('Dockerfile')
+  .replaceAll(/^#.*\n/gm, '')
+  .replaceAll(/\\\n\s*/g, '')
+  .split(/^(?=FROM )/m)
+  .map((stage) =>
+    [...stage.matchAll(/^(\w+)\s+(.*)$/gm)].map(([, name = '', argument = '']) => ({
+      name,
+      argument: argument.trim(),
+    })),
+  )
+
+/** The arguments of one instruction, in order. */
+function argumentsOf(instructions: readonly Instruction[], name: string): string[] {
+  return instructions.filter((instruction) => instruction.name === name).map(({ argument }) => argument)
+}
+
+const manifest = readManifest()
+const entryPoint: string[] = JSON.parse(argumentsOf(image, 'ENTRYPOINT')[0] ?? '')
+
+describe('the image', () => {
+  test('is built in two stages, from one Node with long-term support', () => {
+    const [, tag = '', version] = /^NODE_IMAGE=(node:(\d+)-slim)$/.exec(argumentsOf(preamble, 'ARG')[0] ?? '') ?? []
+    expect(Number(version) % 2).toBe(0)
+    expect(Number(version)).toBeGreaterThanOrEqual(24)
+    // biome-ignore lint/suspicious/noTemplateCurlyInString: this is how a Dockerfile writes its own variables
+    const base = '${NODE_IMAGE}'
+    expect(argumentsOf(build, 'FROM')).toEqual([`${base} AS build`])
+    expect(argumentsOf(image, 'FROM')).toEqual([base])
+    const published = /^FROM (.+)@sha256:[0-9a-f]{64}$/m.exec(readProjectFile('.github/base-image/Dockerfile')) ?? []
+    expect(published[1], 'the base of published images').toBe(tag)
+  })
+
+  test('contains the program and nothing else', () => {
+    expect(argumentsOf(image, 'COPY')).toEqual(['package.json LICENSE ./', '--from=build /app/dist dist'])
+    expect(argumentsOf(build, 'RUN')).toEqual([expect.stringMatching(/ npm ci$/), 'npm run build'])
+    expect([...build, ...image].map(({ name }) => name)).not.toContain('ADD')
+  })
+
+  test('runs as a user who is not root, by number', () => {
+    expect(argumentsOf(image, 'USER').at(-1)).toMatch(/^[1-9]\d*:[1-9]\d*$/)
+    const lastRun = image.findLastIndex(({ name }) => name === 'RUN' || name === 'COPY')
+    expect(image.findIndex(({ name }) => name === 'USER')).toBeGreaterThan(lastRun)
+  })
+
+  test('starts the program itself, without a shell that would swallow signals', () => {
+    expect(entryPoint).toEqual(['node', ...START_ARGS, '/app/dist/main.js'])
+    expect(JSON.parse(argumentsOf(image, 'CMD')[0] ?? '')).toEqual(['serve'])
+    expect(argumentsOf(image, 'STOPSIGNAL')).toEqual(['SIGTERM'])
+  })
+
+  test('asks the program itself for its health', () => {
+    const [, command] = /CMD (\[.*\])$/.exec(argumentsOf(image, 'HEALTHCHECK')[0] ?? '') ?? []
+    expect(JSON.parse(command ?? '')).toEqual(['node', '/app/dist/main.js', 'healthcheck'])
+  })
+
+  test('has labels', () => {
+    const [label = ''] = argumentsOf(image, 'LABEL')
+    expect(label).toContain(`org.opencontainers.image.title="${manifest.name}"`)
+    expect(label).toContain(`org.opencontainers.image.licenses="${manifest.license}"`)
+  })
+})
+
+describe('the builder', () => {
+  const [everything, ...exceptions] = readProjectFile('.dockerignore')
+    .split('\n')
+    .filter((line) => line !== '' && !line.startsWith('#'))
+  const copied = [...build, ...image]
+    .filter(({ name, argument }) => name === 'COPY' && !argument.startsWith('--from'))
+    .flatMap(({ argument }) => argument.split(' ').slice(0, -1))
+
+  test('builds the program from exactly these files', async () => {
+    await using folder = await makeFolder()
+    const { at } = folder
+    const sources = argumentsOf(build, 'COPY').flatMap((argument) => argument.split(' ').slice(0, -1))
+    for (const source of sources) cpSync(projectPath(source), at(source), { recursive: true })
+    // In place of `npm ci`: the same packages.
+    symlinkSync(projectPath('node_modules'), at('node_modules'))
+    const { status, stderr } = spawnSync('npm', ['run', '-s', 'build'], { cwd: folder.path, encoding: 'utf8' })
+    expect(status, stderr).toBe(0)
+    // What the last stage copies, and nothing else, is a program that runs.
+    cpSync(at('dist'), at('image/dist'), { recursive: true })
+    cpSync(projectPath('package.json'), at('image/package.json'))
+    const { stdout } = spawnSync(process.execPath, [at('image/dist/main.js'), '--version'], { encoding: 'utf8' })
+    expect(stdout).toContain(manifest.version)
+  })
+
+  test('gets only the files that it copies', () => {
+    expect(everything).toBe('*')
+    expect(exceptions.map((line) => line.replace(/^!/, '')).sort()).toEqual([...new Set(copied)].sort())
+    for (const path of copied) expect([path, existsSync(projectPath(path))]).toEqual([path, true])
+  })
+})

@@ -1,0 +1,158 @@
+/** Starting, and refusing to start, as a person or a supervisor sees it. */
+
+import { chmod } from 'node:fs/promises'
+import { createServer } from 'node:net'
+import { afterAll, describe, expect, test } from 'vitest'
+import { get } from '../../support/case-table.ts'
+import { Gate } from '../../support/changes.ts'
+import { listening } from '../../support/listening.ts'
+import { request } from '../../support/raw-client.ts'
+import { startService } from '../../support/service.ts'
+import { serviceForFile } from '../../support/service-for-file.ts'
+import { environmentFor, spawnProxy } from '../../support/spawn-proxy.ts'
+
+const served = serviceForFile()
+const taken = await listening(createServer())
+afterAll(() => taken[Symbol.asyncDispose]())
+
+test('serves, and logs its addresses, the service, the source of the secret, and who may read it', async () => {
+  await chmod(served.env.OAP_APP_SECRET_FILE, 0o644)
+  await using proxy = spawnProxy({ env: served.env })
+  const ready = JSON.parse(await proxy.waitForLine(/"msg":"ready"/))
+  expect(ready).toMatchObject({ baseUrl: `${served.service.baseUrl}/`, adminAddress: 'off' })
+  expect(ready.secret).toMatch(/^from \//)
+  await proxy.waitForLine(/"level":"warn".*appSecretFile/)
+  await chmod(served.env.OAP_APP_SECRET_FILE, 0o600)
+  const port = Number(ready.address.split(':').pop())
+  expect((await request(port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+test('with tokens.warm, it is ready as soon as each org was tried once, with whatever outcome, and not before', async () => {
+  const warm = ['acme', 'globex', 'unlinked', 'initech']
+  const gates = new Map(warm.map((org) => [org, new Gate(60_000)]))
+  await using service = await startService({
+    mint: async (mint) => {
+      await gates.get(mint.org)?.pass()
+      return mint.org === 'unlinked' ? { status: 404 } : mint.issue()
+    },
+  })
+  await using env = await environmentFor(service)
+  const socket = `${env.OAP_APP_SECRET_FILE}.sock`
+  const settings = { OAP_TOKENS_WARM: warm.join(), OAP_TOKENS_MINT_TIMEOUT: '1m', OAP_ADMIN_ADDRESS: `unix:${socket}` }
+  await using proxy = spawnProxy({ env: { ...env, ...settings } })
+  const health = async (path: string) => {
+    const { status, content } = await request(socket, get(path, 'acme'))
+    return `${status} ${content}`
+  }
+  await Promise.all([...gates.values()].map((gate) => gate.untilWaiting(1)))
+  expect([await health('/livez'), await health('/readyz')]).toEqual(['200 ok\n', '503 not ready: warm\n'])
+
+  for (const org of ['acme', 'globex', 'unlinked']) gates.get(org)?.open()
+  // The refusal is logged after it was handled, and the other two were answered before.
+  await proxy.waitForLine(/"msg":"mint failed".*"orgId":"unlinked"|"orgId":"unlinked".*"msg":"mint failed"/)
+  expect(await health('/readyz')).toBe('503 not ready: warm\n')
+  expect(proxy.output).not.toContain('"msg":"ready"')
+
+  gates.get('initech')?.open()
+  const { port } = await proxy.ready()
+  expect(await health('/readyz')).toBe('200 ok\n')
+  for (const org of ['acme', 'globex', 'initech']) expect((await request(port, get('/v2/x', org))).status).toBe(200)
+  expect(service.tokens.mints.map(({ org }) => org).sort()).toEqual(warm.toSorted())
+})
+
+test('warm orgs and a wrong secret: the proxy runs but is not ready, and its log says why', async () => {
+  await using refusing = await startService({ mint: () => ({ status: 401, content: '{}' }) })
+  await using settings = await environmentFor(refusing)
+  await using proxy = spawnProxy({
+    env: { ...settings, OAP_TOKENS_WARM: 'acme,globex', OAP_ADMIN_ADDRESS: 'localhost:0' },
+  })
+  const line = JSON.parse(await proxy.waitForLine(/"msg":"listening, but not ready"/))
+  expect(line.level).toBe('error')
+  expect(line.failed).toEqual([expect.stringMatching(/^credentials: .*appId.*App secret/)])
+  const adminPort = Number(line.adminAddress.split(':').pop())
+  const [live, ready] = await Promise.all(
+    ['/livez', '/readyz?verbose'].map((path) => request(adminPort, get(path, 'acme'))),
+  )
+  expect([live?.status, ready?.status]).toEqual([200, 503])
+  expect(ready?.content.toString()).toContain('[+]warm ok: 2 Orgs in tokens.warm\n')
+})
+
+test('warns of options of Node that show its memory, and of a version without security fixes', async () => {
+  const [major = 0] = process.versions.node.split('.').map(Number)
+  await using proxy = spawnProxy({ env: served.env, nodeArgs: ['--heapsnapshot-signal=SIGUSR2'] })
+  await proxy.ready()
+  const warnings = proxy.logs.flatMap(({ level, msg }) => (level === 'warn' ? [msg] : []))
+  const isOld = major < 22 || major === 23 || major === 25
+  expect(warnings).toEqual([
+    ...(isOld ? [`Node ${major} gets no security fixes any more: use Node 24 or 26`] : []),
+    expect.stringMatching(/^--heapsnapshot-signal lets others read/),
+  ])
+})
+
+test('a token endpoint that is down does not keep the proxy from starting', async () => {
+  const down = { OAP_BASE_URL: 'http://127.0.0.1:1', OAP_TOKENS_WARM: 'acme', OAP_TOKENS_MINT_TIMEOUT: '1s' }
+  await using proxy = spawnProxy({ env: { ...served.env, ...down } })
+  await proxy.ready()
+})
+
+describe('what keeps it from starting is told in one line each', () => {
+  test('a refused configuration: every problem, and exit 78', async () => {
+    await using proxy = spawnProxy({ env: { OAP_LISTEN_MAX_IN_FLIGHT: 'many', OAP_ORIGIN_CONNECT_TIMEOUT: '5' } })
+    expect(await proxy.exited).toEqual({ code: 78, signal: null })
+    const keys = proxy.stderr.map((line) => line.split(' ')[0])
+    expect(keys).toEqual(expect.arrayContaining(['appId', 'baseUrl', 'listen.maxInFlight', 'origin.connectTimeout']))
+    expect(keys.some((key) => key?.startsWith('appSecret'))).toBe(true)
+    expect(proxy.stdout).toEqual([])
+  })
+
+  /** What an old Node says about itself, and one of the functions that it lacks. */
+  const asNode = (version: string) => {
+    const code = `Object.defineProperty(process, 'versions', { value: { ...process.versions, node: '${version}' } })
+      delete process.getBuiltinModule`
+    return ['--import', `data:text/javascript,${encodeURIComponent(code)}`]
+  }
+
+  test.each<[string, Parameters<typeof spawnProxy>[0], number, RegExp]>([
+    [
+      'an unreadable secret',
+      { env: { OAP_APP_SECRET_FILE: '/nowhere/x' } },
+      78,
+      /^appSecretFile .*OAP_APP_SECRET_FILE/,
+    ],
+    [
+      'a folder that is missing',
+      { env: { OAP_LISTEN_ADDRESS: 'unix:/nowhere/oap.sock' } },
+      1,
+      /^org-access-proxy: listen EACCES.*: choose a port above 1023, or a folder that exists and that this user may write to$/,
+    ],
+    [
+      'a taken port',
+      { env: { OAP_LISTEN_ADDRESS: `127.0.0.1:${taken.port}` } },
+      1,
+      /^org-access-proxy: listen EADDRINUSE: address already in use [\d.:]+: stop the program that listens there, or choose another address$/,
+    ],
+    ['a wrong call', { args: ['--nonsense'] }, 1, /--nonsense/],
+    ...['18.20.8', '20.18.0', '21.0.0', '22.2.0'].map(
+      (version) =>
+        [
+          `Node ${version}`,
+          { nodeArgs: asNode(version), args: ['serve'] },
+          1,
+          /^org-access-proxy needs Node 20.18.1 or newer, or 22.3.0 or newer, and this is Node \d+\.\d+\.\d+$/,
+        ] as [string, Parameters<typeof spawnProxy>[0], number, RegExp],
+    ),
+  ])('%s', async (_, { env, ...options } = {}, code, line) => {
+    await using proxy = spawnProxy({ ...options, env: { ...served.env, ...env } })
+    expect(await proxy.exited).toEqual({ code, signal: null })
+    expect(proxy.stderr).toEqual([expect.stringMatching(line)])
+  })
+})
+
+test('--help and --version', async () => {
+  await using help = spawnProxy({ args: ['--help'] })
+  expect((await help.exited).code).toBe(0)
+  expect(help.stdout.length).toBeLessThanOrEqual(40)
+  await using version = spawnProxy({ args: ['--version'] })
+  expect((await version.exited).code).toBe(0)
+  expect(version.stdout[0]).toMatch(/^\d+\.\d+\.\d+ \(revision (?:[0-9a-f]{12}|unknown), Node [\d.]+\)$/)
+})

@@ -1,0 +1,209 @@
+/** WebSockets through the proxy: opened with the token of the Org, then bytes both ways until one side ends. */
+
+import { randomBytes } from 'node:crypto'
+import { once } from 'node:events'
+import { readFile } from 'node:fs/promises'
+import type { Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { WebSocket } from 'ws'
+import { get } from '../../support/case-table.ts'
+import { eventually } from '../../support/changes.ts'
+import { HANDSHAKE } from '../../support/handshake.ts'
+import type { OriginConnection } from '../../support/origin-connection.ts'
+import { RawClient, request, tlsPorts } from '../../support/raw-client.ts'
+import { startBothForFile, startProxy } from '../../support/start-proxy.ts'
+import { echoServer } from '../../support/websocket-echo.ts'
+
+const echo = echoServer()
+/** `/v2/silent` opens a tunnel with nothing behind it. */
+const { service, proxy } = await startBothForFile({
+  script: (seen, connection) => {
+    if (seen.target !== '/v2/silent') return echo.script(seen, connection)
+    connection.tunnel()
+    connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
+  },
+})
+beforeEach(() => {
+  echo.sockets.length = 0
+})
+
+/** Over TLS, if the proxies of these tests listen under TLS. */
+async function open({ port = proxy.port, org = 'acme', protocols = [] as string[] } = {}): Promise<WebSocket> {
+  const scheme = tlsPorts.has(port) ? 'wss' : 'ws'
+  const options = { headers: { 'X-Org-Id': org }, rejectUnauthorized: false }
+  const socket = new WebSocket(`${scheme}://localhost:${port}/v2/ws?a=b`, protocols, options)
+  await once(socket, 'open')
+  socket.on('error', () => {}) // from here on, the test itself causes the end
+  onTestFinished(() => socket.terminate())
+  return socket
+}
+
+/** A client behind its 101, and the connection at the service. */
+async function openRaw(target: string, port = proxy.port) {
+  const client = await RawClient.sending(port, get(target, 'acme', ...HANDSHAKE))
+  onTestFinished(() => client[Symbol.asyncDispose]())
+  expect((await client.response()).status).toBe(101)
+  return { client, connection: service.requests.at(-1)?.connection as OriginConnection }
+}
+
+test('the handshake reaches the origin with the token of its Org, and with its path and query unchanged', async () => {
+  await open({ org: 'org-of-sockets' })
+  const seen = service.requests.at(-1)
+  expect(seen?.target).toBe('/v2/ws?a=b')
+  expect(seen && service.orgOf(seen)).toBe('org-of-sockets')
+  expect(seen?.values('x-org-id')).toEqual([])
+  expect(seen?.values('connection').join()).toMatch(/^upgrade$/i)
+})
+
+test('client and origin agree on subprotocols and extensions', async () => {
+  const socket = await open({ protocols: ['chat.v1', 'chat.v2'] })
+  expect(socket.protocol).toBe('chat.v1')
+  expect(socket.extensions).toContain('permessage-deflate')
+})
+
+test('messages of every kind and size come back unchanged and in order', async () => {
+  const numbers = Array.from({ length: 1_000 }, (_, i) => `${i}`)
+  const sizes = [1_000, 64 * 1024 + 1, 8 * 1024 * 1024]
+  const messages = ['hello ☃', '', ...sizes.map((size) => randomBytes(size)), ...numbers]
+  const socket = await open()
+  const got: (Buffer | string)[] = []
+  socket.on('message', (data: Buffer, isBinary) => got.push(isBinary ? data : data.toString()))
+  for (const message of messages) socket.send(message)
+  await eventually(() => got.length === messages.length, 'all messages')
+  expect(got.every((message, i) => Buffer.from(message).equals(Buffer.from(messages[i] ?? '')))).toBe(true)
+  expect(got.map((message) => typeof message)).toEqual(messages.map((message) => typeof message))
+})
+
+test.each([1000, 4001])('a close with code %i reaches the other side, from either side', async (code) => {
+  const socket = await open()
+  socket.close(code, 'reason')
+  expect((await once(socket, 'close'))[0]).toBe(code)
+  const other = await open()
+  echo.sockets.at(-1)?.close(code, 'reason')
+  expect((await once(other, 'close'))[0]).toBe(code)
+})
+
+test('a client that resets ends both halves of the connection to the origin, however long the origin keeps its half', async () => {
+  const { client, connection } = await openRaw('/v2/silent')
+  client.reset()
+  await service.origin.waitFor(() => connection.peerEnd !== undefined, 'the end at the origin')
+  await eventually(() => {
+    connection.write('x')
+    return connection.isClosed || undefined
+  }, 'both halves closed')
+})
+
+test("an origin that resets ends both halves of the client's connection", async () => {
+  const { client, connection } = await openRaw('/v2/silent')
+  connection.reset()
+  await client.untilClosed()
+  client.socket.on('error', () => {})
+  await eventually(() => {
+    if (!client.socket.destroyed) client.send('x')
+    return client.socket.destroyed || undefined
+  }, 'both halves closed')
+})
+
+test('half-close: bytes that are still on the way arrive', async () => {
+  const { client, connection } = await openRaw('/v2/raw')
+  client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping
+  client.endSending()
+  expect(await client.bytes(2)).toEqual(Buffer.from([0x8a, 0x00])) // its pong
+  await service.origin.waitFor(() => connection.peerEnd === 'fin', 'the FIN at the origin')
+})
+
+test('half-close by the service: bytes that the client still sends arrive', async () => {
+  const { client, connection } = await openRaw('/v2/silent')
+  connection.write('last')
+  connection.end()
+  expect((await client.untilClosed()).bytes.toString()).toBe('last')
+  client.send('still sent')
+  await service.origin.waitFor(() => connection.received.includes('still sent'), 'what the client sent')
+  client.endSending()
+  await service.origin.waitFor(() => connection.peerEnd === 'fin', 'the FIN at the origin')
+})
+
+describe('a side that sends its last frame, reads no more and closes, while the other goes on sending', () => {
+  const LAST = Buffer.from('\x88\x02\x03\xf1', 'latin1')
+
+  /** Writes without a pause until the socket has closed. */
+  function stream(socket: Socket): Promise<void> {
+    const piece = Buffer.alloc(64 * 1024, 'x')
+    const pump = () => {
+      while (!socket.destroyed && socket.write(piece)) {}
+    }
+    socket.on('error', () => undefined)
+    socket.on('drain', pump)
+    pump()
+    return new Promise((resolve) => socket.once('close', () => resolve()))
+  }
+
+  /** Leaves unread what has come, so that the kernel resets the connection. */
+  async function leave(socket: Socket): Promise<void> {
+    socket.pause()
+    await setTimeout(20) // the other side fills the buffers
+    await new Promise((resolve) => socket.write(LAST, resolve))
+    socket.destroy()
+  }
+
+  // The loss is a race between our write and our read.
+  test.each(['service', 'client'])('the %s: that frame arrives, and the other connection closes', async (side) => {
+    for (let i = 0; i < 15; i++) {
+      const { client, connection } = await openRaw('/v2/silent')
+      const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+      const closed = stream(staying.socket)
+      await eventually(() => leaving.received.length > 1_000_000 || undefined, 'a megabyte')
+      await leave(leaving.socket)
+      await closed
+      expect(staying.received.subarray(-LAST.length)).toEqual(LAST)
+    }
+  })
+})
+
+// A client that has vanished sends nothing, and a tunnel has no time limit.
+test.runIf(process.platform === 'linux')('the system finds out whether the client is still there', async () => {
+  const { client } = await openRaw('/v2/silent')
+  const port = (number = 0) => number.toString(16).toUpperCase().padStart(4, '0')
+  const ends = new RegExp(`:${port(proxy.port)} \\w+:${port(client.socket.localPort)} 01 \\S+ (\\w\\w):`)
+  const tables = await Promise.all(['tcp', 'tcp6'].map((name) => readFile(`/proc/net/${name}`, 'latin1')))
+  expect(ends.exec(tables.join(''))?.[1]).toBe('02') // the timer of TCP keep-alive
+})
+
+test('when a token ends, the sockets that were opened with it stay open', async () => {
+  await using proxy = await startProxy(service, { 'tokens.lifetime': '1s' })
+  const { port } = proxy
+  const socket = await open({ port, org: 'ending' })
+  service.tokens.revoke('ending')
+  // The token is past its estimated life and has a successor, which a later handshake caused.
+  await eventually(async () => {
+    const later = await open({ port, org: 'ending' }).catch(() => undefined)
+    later?.terminate()
+    return service.tokens.mintsOf('ending').length > 1 || undefined
+  }, 'a new token')
+  socket.send('still here')
+  expect(String((await once(socket, 'message'))[0])).toBe('still here')
+})
+
+test('an open WebSocket is a request that has ended: logged with 101, not in flight, and under no time limit of requests', async () => {
+  await using proxy = await startProxy(service, {
+    'listen.maxInFlight': '1',
+    'listen.idleTimeout': '200ms',
+    'listen.keepAliveTimeout': '200ms',
+    'origin.responseTimeout': '200ms',
+    'origin.idleTimeout': '200ms',
+  })
+  const { port } = proxy
+  const silent = await open({ port })
+  const { client: unread, connection } = await openRaw('/v2/silent', port) // only one may be in flight
+  expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101, bytesOut: 0 })
+  const large = randomBytes(16 * 1024 * 1024)
+  unread.socket.pause()
+  connection.write(large)
+  await setTimeout(600) // longer than every limit
+  silent.send('still here')
+  expect(String((await once(silent, 'message'))[0])).toBe('still here')
+  unread.socket.resume()
+  expect(large.equals(await unread.bytes(large.length))).toBe(true)
+  expect((await request(port, get('/v2/ws', 'acme', ...HANDSHAKE))).status).toBe(101)
+})

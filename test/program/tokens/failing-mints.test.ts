@@ -1,0 +1,240 @@
+/** The answer to a client if no token can be had: one status, one code, and nothing of the reply of the token endpoint. */
+
+import { gzipSync } from 'node:zlib'
+import { describe, expect, test } from 'vitest'
+import { get } from '../../support/case-table.ts'
+import { CA_FILE, type CertificateName, certificate } from '../../support/certificates.ts'
+import { eventually, Gate } from '../../support/changes.ts'
+import type { Reply } from '../../support/origin-connection.ts'
+import { scaled, scaledSetting } from '../../support/pace.ts'
+import { fieldOf, problemOf, type RawResponse, request } from '../../support/raw-client.ts'
+import { type Service, startService } from '../../support/service.ts'
+import { type ProxySettings, startProxy } from '../../support/start-proxy.ts'
+import type { Mint, MintScript } from '../../support/token-endpoint.ts'
+
+const json = ['Content-Type', 'application/json']
+const invalid = 'token_response_invalid'
+/** Long enough for the slowest machine, and short enough that passing failures are not retried for five seconds. */
+const SETTINGS = { 'tokens.mintTimeout': scaledSetting(2_000) } as const
+/** More than is read of an answer. */
+const PAGE = 'CANARY'.repeat(12_000)
+const BOMB = gzipSync(`{"orgAccessToken":"CANARY"}${' '.repeat(1_000_000)}`)
+
+const STATUS: Readonly<Record<string, number>> = {
+  org_access_refused: 403,
+  app_credentials_rejected: 502,
+  token_response_invalid: 502,
+  token_endpoint_unavailable: 503,
+  token_endpoint_rate_limited: 503,
+  token_endpoint_timeout: 504,
+}
+const PROXY_ERROR: Readonly<Record<string, string>> = {
+  org_access_refused: 'http_request_denied',
+  app_credentials_rejected: 'proxy_configuration_error',
+  token_response_invalid: 'http_protocol_error',
+  token_endpoint_unavailable: 'destination_unavailable',
+  token_endpoint_rate_limited: 'destination_unavailable',
+  token_endpoint_timeout: 'http_response_timeout',
+}
+
+/** The first answer for a cold org with this token endpoint. Nothing may have reached the origin. */
+async function answerBefore(service: Service, settings: ProxySettings = {}): Promise<RawResponse> {
+  await using proxy = await startProxy(service, settings)
+  const response = await request(proxy.port, get('/v2/x', 'acme'))
+  expect(service.requests, 'what reached the origin').toEqual([])
+  expect(proxy.output, 'what the token endpoint said is not for the log').not.toContain('CANARY')
+  return response
+}
+
+function expectProblem(response: RawResponse, code: string): void {
+  const status = STATUS[code]
+  const problem = problemOf(response)
+  expect(problem).toMatchObject({ code, status })
+  expect(problem).toHaveProperty('requestId', fieldOf(response, 'x-request-id'))
+  expect(response.status).toBe(status)
+  expect(fieldOf(response, 'content-type')).toBe('application/problem+json')
+  expect(fieldOf(response, 'proxy-status')).toBe(`org-access-proxy; error=${PROXY_ERROR[code]}; details="${code}"`)
+  expect(fieldOf(response, 'retry-after') !== undefined, 'Retry-After').toBe(status === 503)
+  expect(response.content.toString()).not.toContain('CANARY')
+}
+
+const says = (content: string | Uint8Array, more: Reply = {}): Reply => ({ fields: json, content, ...more })
+
+describe.concurrent('the answer of the token endpoint is', () => {
+  test.each<[string, Reply, string]>([
+    ['401', { status: 401, content: PAGE }, 'app_credentials_rejected'],
+    ['403', { status: 403, content: PAGE }, 'org_access_refused'],
+    ['404 to the first call of all', { status: 404 }, invalid],
+    ['a redirect', { status: 302, fields: ['Location', 'https://CANARY@other.example/CANARY'] }, invalid],
+    ['429', { status: 429, content: PAGE }, 'token_endpoint_rate_limited'],
+    ['408', { status: 408 }, 'token_endpoint_unavailable'],
+    ['500', { status: 500, content: PAGE }, 'token_endpoint_unavailable'],
+    ['a page for people', { fields: ['Content-Type', 'text/html'], content: '<html>CANARY</html>' }, invalid],
+    ['CR LF', says('{"orgAccessToken":"CANARY\\r\\nx: y"}'), invalid],
+    ['a blank', says('{"orgAccessToken":"CANARY CANARY"}'), invalid],
+    ['over 64 KiB', says(`{"orgAccessToken":"CANARY"}${' '.repeat(65_536)}`), invalid],
+    ['over 64 KiB before it was compressed', says(BOMB, { fields: ['Content-Encoding', 'gzip'] }), invalid],
+    ['204', { status: 204 }, invalid],
+    ['301', { status: 301, fields: ['Location', 'http://evil.invalid/'] }, invalid],
+    ['307', { status: 307, fields: ['Location', '/v2/orgs/other/access'] }, invalid],
+  ])('%s', async (_, reply, code) => {
+    await using service = await startService({ mint: () => reply })
+    const response = await answerBefore(service, SETTINGS)
+    expectProblem(response, code)
+    const { status } = reply
+    if (code === 'org_access_refused') expect(problemOf(response)).toHaveProperty('tokenEndpointStatus', status)
+    const isRetried = code === invalid || code === 'token_endpoint_unavailable'
+    if (!isRetried) expect(service.tokens.mints).toHaveLength(1)
+  })
+})
+
+test.concurrent('a refusal without its content is still a refusal', async () => {
+  await using service = await startService({
+    mint: ({ request: received }) => {
+      received.connection.write('HTTP/1.1 403 Forbidden\r\nContent-Length: 10\r\n\r\nno')
+      return undefined
+    },
+  })
+  expectProblem(await answerBefore(service), 'org_access_refused')
+  expect(service.tokens.mints).toHaveLength(1)
+})
+
+describe.concurrent('no answer: the client and the log get the cause:', () => {
+  async function expectCause(cause: string | RegExp, service: Service, settings: ProxySettings = {}): Promise<void> {
+    await using proxy = await startProxy(service, { ...SETTINGS, ...settings })
+    const response = await request(proxy.port, get('/v2/x', 'acme'))
+    expectProblem(response, 'token_endpoint_unavailable')
+    const line = proxy.logs.find(({ msg }) => msg === 'mint failed')
+    expect(line).toHaveProperty('url', `${settings.baseUrl ?? service.baseUrl}/v2/orgs/acme/access`)
+    for (const told of [problemOf(response), line]) expect(JSON.stringify(told)).toMatch(cause)
+  }
+
+  test('refused', async () => {
+    const service = await startService()
+    await service.origin.stop()
+    await expectCause('The call of the token endpoint failed (ECONNREFUSED).', service)
+  })
+
+  test('no such name', async () => {
+    await using service = await startService()
+    const cause = /The host name of baseUrl does not resolve \((ENOTFOUND|EAI_AGAIN)\)\./
+    await expectCause(cause, service, { baseUrl: 'https://no-such-host.invalid' })
+  })
+
+  test.each<[CertificateName, string]>([
+    ['expired', 'it has expired, or the clock of this machine is wrong (CERT_HAS_EXPIRED).'],
+    ['other-host', 'ERR_TLS_CERT_ALTNAME_INVALID'],
+    ['self-signed', 'DEPTH_ZERO_SELF_SIGNED_CERT'],
+  ])('the certificate is %s', async (name, cause) => {
+    await using service = await startService({ tls: certificate(name) })
+    await expectCause(cause, service, { 'origin.caFile': CA_FILE })
+    expect(service.tokens.mints).toEqual([])
+  })
+
+  test('reset', async () => {
+    await using service = await startService({
+      mint: ({ request: received }) => {
+        received.connection.reset()
+        return undefined
+      },
+    })
+    await expectCause(/The call of the token endpoint failed \((?:ECONNRESET|closed by the origin)\)\./, service)
+  })
+})
+
+/** All requests have to arrive before it ends. */
+const DEADLINE_MS = Math.round(Math.min(scaled(400), 2_000))
+
+describe.concurrent('the deadline applies to the whole mint:', () => {
+  test.each<[string, MintScript]>([
+    ['silence', () => undefined],
+    ['a byte now and then', dripping('HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n', 'x')],
+    ['a head that never ends', dripping('HTTP/1.1 200 OK\r\n', 'a: b\r\n')],
+    ['chunks without end', dripping('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n', '1\r\n \r\n')],
+  ])('%s', async (_, mint) => {
+    await using service = await startService({ mint })
+    await using proxy = await startProxy(service, { 'tokens.mintTimeout': `${DEADLINE_MS}ms` })
+    const startedAt = performance.now()
+    const answers = await Promise.all(Array.from({ length: 20 }, () => request(proxy.port, get('/v2/x', 'acme'))))
+    const tookMs = performance.now() - startedAt
+    for (const answer of answers) expectProblem(answer, 'token_endpoint_timeout')
+    expect(tookMs).toBeGreaterThan(DEADLINE_MS - 20)
+    expect(tookMs).toBeLessThan(DEADLINE_MS + scaled(1_500))
+    expect(service.tokens.mints).toHaveLength(1)
+    // The call goes on for up to six times as long.
+    const isFree = () => service.tokens.mints[0]?.request.connection.isClosed === true
+    await service.origin.waitFor(isFree, 'the connection of the mint given up')
+  })
+})
+
+function dripping(head: string, piece: string): MintScript {
+  return ({ request: { connection } }) => {
+    connection.write(head)
+    const timer = setInterval(() => connection.write(piece), 20)
+    connection.socket.once('close', () => clearInterval(timer))
+    return undefined
+  }
+}
+
+/** Fails this many times, then issues tokens. */
+function issuesAfter(failures: readonly Reply[]): MintScript {
+  let calls = 0
+  return (mint: Mint) => failures[calls++] ?? mint.issue()
+}
+
+describe.concurrent('passing failures are retried, within the deadline:', () => {
+  const upload = `${get('/v2/x', 'acme', 'Content-Length: 5').replace('GET', 'POST')}hello`
+
+  test.each([
+    [[500], get('/v2/x', 'acme'), ''],
+    [[503, 502], upload, 'hello'],
+    [[408], upload, 'hello'],
+    [[500, 500, 500], get('/v2/x', 'acme'), ''],
+  ])('%j, then a token, and the request is sent once', async (statuses, raw, content) => {
+    await using service = await startService({ mint: issuesAfter(statuses.map((status) => ({ status }))) })
+    await using proxy = await startProxy(service)
+    expect((await request(proxy.port, raw)).status).toBe(200)
+    expect(service.tokens.mints).toHaveLength(statuses.length + 1)
+    expect(service.requests.map((received) => received.content.toString())).toEqual([content])
+  })
+
+  test('a 200 without a usable token is one of them', async () => {
+    await using service = await startService({ mint: issuesAfter([says('{}'), says('<html>')]) })
+    await using proxy = await startProxy(service)
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+    expect(service.tokens.mints).toHaveLength(3)
+  })
+})
+
+test.concurrent.each([
+  ['behind a byte order mark', says('\ufeff{"orgAccessToken":"tok"}')],
+  ['compressed', says(gzipSync('{"orgAccessToken":"tok"}'), { fields: ['Content-Encoding', 'gzip'] })],
+])('a token %s is used', async (_, reply) => {
+  await using service = await startService({ mint: () => reply })
+  await using proxy = await startProxy(service)
+  await request(proxy.port, get('/v2/x', 'acme'))
+  expect(service.requests[0]?.values('authorization')).toEqual(['Bearer tok'])
+})
+
+test.concurrent.each<[string, Reply]>([
+  ['403 with Retry-After', { status: 403, fields: ['Retry-After', '60'] }],
+  ['403 with nothing remaining', { status: 403, fields: ['X-RateLimit-Remaining', '0'] }],
+  ['503 with Retry-After', { status: 503, fields: ['Retry-After', '60'] }],
+  ['503 with nothing remaining', { status: 503, fields: ['RateLimit-Remaining', '0'] }],
+])('%s is a limit, and no refusal of the org', async (_, reply) => {
+  await using service = await startService({ mint: () => reply })
+  expectProblem(await answerBefore(service), 'token_endpoint_rate_limited')
+  expect(service.tokens.mints).toHaveLength(1)
+})
+
+test('a token that comes after its request has given up serves the next one', async () => {
+  const gate = new Gate()
+  await using service = await startService({ mint: (mint) => gate.pass().then(() => mint.issue()) })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '2s', 'admin.address': 'localhost:0' })
+  const status = async () => JSON.parse((await proxy.askAdmin('/status')).content)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(504)
+  gate.open() // the call may take twice as long as a request waits
+  await eventually(async () => (await status()).orgs[0]?.state === 'new', 'the token')
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
+})

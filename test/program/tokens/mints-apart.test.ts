@@ -1,0 +1,90 @@
+/** The mint of one org does not affect other orgs, and a request that waits for a mint cannot end it. */
+
+import { expect, test } from 'vitest'
+import { get } from '../../support/case-table.ts'
+import { eventually, Gate } from '../../support/changes.ts'
+import { KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { RawClient } from '../../support/raw-client.ts'
+import { startService } from '../../support/service.ts'
+import { startProxy } from '../../support/start-proxy.ts'
+import type { MintScript } from '../../support/token-endpoint.ts'
+
+/** The mints of this org wait for the gate. */
+const heldMints =
+  (org: string, gate: Gate): MintScript =>
+  async (mint) => {
+    if (mint.org === org) await gate.pass()
+    return mint.issue()
+  }
+
+test.concurrent('while a hundred requests wait for the slow mint of one org, other orgs get tokens at once', async () => {
+  const gate = new Gate()
+  await using service = await startService({ mint: heldMints('slow', gate) })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '15s' })
+  const waiting = Array.from({ length: 100 }, () => new KeepAliveClient(proxy.port))
+  const answers = Promise.all(waiting.map((client) => client.get('/v2/x', 'slow')))
+  await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  using client = new KeepAliveClient(proxy.port)
+  for (let i = 0; i < 50; i++) expect((await client.get('/v2/x', `quick-${i}`)).status).toBe(200)
+  expect(service.requests).toHaveLength(50)
+  gate.open()
+  expect((await answers).filter((answer) => answer.status !== 200)).toEqual([])
+  expect(service.tokens.mintsOf('slow')).toHaveLength(1)
+  for (const each of waiting) each[Symbol.dispose]()
+})
+
+test.concurrent('with the most slow mints under way, an org that had a token before gets a place once they take too long', async () => {
+  let hangs = false
+  await using service = await startService({
+    mint: (mint) => (hangs && mint.org.startsWith('slow') ? undefined : mint.issue()),
+  })
+  await using proxy = await startProxy(service, { 'tokens.mintConcurrency': '8', 'tokens.mintTimeout': '2s' })
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'known')).status).toBe(200)
+  hangs = true
+  const slow = Array.from({ length: 30 }, () => new KeepAliveClient(proxy.port))
+  const ended = Promise.allSettled(slow.map((each, i) => each.get('/v2/x', `slow-${i}`)))
+  await service.origin.waitFor(() => service.tokens.mints.length >= 7)
+  service.tokens.revoke('known')
+  await eventually(async () => (await client.get('/v2/x', 'known')).status === 200 || undefined, 'a place', 10_000)
+  expect(service.tokens.mintsOf('known')).toHaveLength(2)
+  for (const each of slow) each[Symbol.dispose]()
+  await ended
+})
+
+test.concurrent('the first waiting client leaves: the mint goes on for the others', async () => {
+  const gate = new Gate()
+  await using service = await startService({ mint: heldMints('acme', gate) })
+  await using proxy = await startProxy(service)
+  const first = await RawClient.connect(proxy.port)
+  first.send(get('/v2/left', 'acme'))
+  await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  using second = new KeepAliveClient(proxy.port)
+  const answer = second.get('/v2/x', 'acme')
+  first.reset()
+  await first[Symbol.asyncDispose]()
+  await proxy.logOf('/v2/left')
+  gate.open()
+  expect((await answer).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
+  expect(service.requests.map((received) => received.target)).toEqual(['/v2/x'])
+})
+
+test.concurrent('all waiting clients leave: they wait no more, and the next one gets the token', async () => {
+  const gate = new Gate()
+  await using service = await startService({ mint: heldMints('acme', gate) })
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  const waiting = async () => JSON.parse((await proxy.askAdmin('/status')).content).totals.requestsWaitingForToken
+  using first = new KeepAliveClient(proxy.port)
+  const left = expect(first.get('/v2/left', 'acme')).rejects.toThrow()
+  await service.origin.waitFor(() => service.tokens.mints.length === 1)
+  expect(await waiting()).toBe(1)
+  first.abort()
+  await left
+  await proxy.logOf('/v2/left')
+  expect(await waiting()).toBe(0)
+  gate.open()
+  using second = new KeepAliveClient(proxy.port)
+  expect((await second.get('/v2/x', 'acme')).status).toBe(200)
+  expect(service.tokens.mints).toHaveLength(1)
+})

@@ -1,0 +1,126 @@
+/** One org's trouble is its own: however an org fails, no healthy org is refused, and the pod stays in its Service. */
+
+import { execFileSync } from 'node:child_process'
+import { unlink, writeFile } from 'node:fs/promises'
+import { expect, test } from 'vitest'
+import { randomSecret } from '../../support/canaries.ts'
+import { eventually, Gate } from '../../support/changes.ts'
+import { type Answer, KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { startService } from '../../support/service.ts'
+import { type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
+import type { MintScript } from '../../support/token-endpoint.ts'
+
+const HEALTHY = 150
+/** Connections, each with one request for an unknown org at a time. */
+const FLOOD = 40
+
+async function isReady(proxy: ProxyUnderTest): Promise<boolean> {
+  return (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status === 200
+}
+
+/** The failing orgs ask again and again. Meanwhile, healthy orgs that are new ask one after the other. */
+async function besideSickOrgs(proxy: ProxyUnderTest, sickOrgs: number, onEnd?: () => void): Promise<Answer[]> {
+  let isOver = false
+  const sick = Array.from({ length: sickOrgs }, async (_, i) => {
+    using client = new KeepAliveClient(proxy.port)
+    while (!isOver) {
+      expect((await client.get('/v2/x', `sick-${i}`)).status).toBeGreaterThanOrEqual(400)
+      await new Promise((resolve) => setTimeout(resolve, 5))
+    }
+  })
+  using client = new KeepAliveClient(proxy.port)
+  const answers: Answer[] = []
+  for (let i = 0; i < HEALTHY; i++) {
+    answers.push(await client.get('/v2/x', `healthy-${i}`))
+    await new Promise((resolve) => setTimeout(resolve, 10))
+  }
+  isOver = true
+  onEnd?.()
+  await Promise.all(sick)
+  return answers
+}
+
+const settings = { 'admin.address': 'localhost:0', 'tokens.mintRate': '1000' } as const
+
+test.concurrent.each<[string, number, MintScript]>([
+  ['one org is answered 401', 1, () => ({ status: 401 })],
+  ['one org is answered 429', 1, () => ({ status: 429, fields: ['Retry-After', '3600'] })],
+  ['two orgs get no usable token', 2, () => ({ content: '<html>' })],
+  ['two orgs are answered 503', 2, () => ({ status: 503 })],
+  ['two orgs are cut off', 2, ({ request }) => void request.connection.reset()],
+])('%s: every healthy org is served, and the proxy stays ready', async (_, sickOrgs, sick) => {
+  await using service = await startService({
+    mint: (mint) => (mint.org.startsWith('sick') ? sick(mint) : mint.issue()),
+  })
+  await using proxy = await startProxy(service, settings)
+  const answers = await besideSickOrgs(proxy, sickOrgs)
+  expect(answers.filter((answer) => answer.status !== 200).length).toBe(0)
+  expect(await isReady(proxy)).toBe(true)
+  expect(proxy.output).not.toContain('mints paused')
+})
+
+// The first may wait in vain: a hanging call has the time of a mint, and the places are free when that is over.
+test.concurrent('forty orgs hang: every healthy org behind the first is served', async () => {
+  const gate = new Gate(60_000)
+  const hang = () => gate.pass().then(() => ({ status: 403 }))
+  await using service = await startService({
+    mint: (mint) => (mint.org.startsWith('sick') ? hang() : mint.issue()),
+  })
+  await using proxy = await startProxy(service, { ...settings, 'tokens.mintTimeout': '10s' })
+  const answers = await besideSickOrgs(proxy, 40, () => gate.open())
+  expect(
+    answers
+      .slice(1)
+      .filter((answer) => answer.status !== 200)
+      .map((answer) => answer.content),
+  ).toEqual([])
+})
+
+// The secret file becomes a FIFO, like a stalled mount. The read after a 401 must not delay the mints of others.
+test.concurrent('a 401 while the secret file cannot be read fails only its own mint', async () => {
+  await using service = await startService({
+    mint: (mint) => (mint.org === 'sick' ? { status: 401 } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, settings)
+  await unlink(proxy.secretFile)
+  execFileSync('mkfifo', [proxy.secretFile])
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'sick')).status).toBe(502)
+  for (let i = 0; i < 20; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
+
+  await unlink(proxy.secretFile)
+  const fresh = randomSecret()
+  await writeFile(proxy.secretFile, fresh)
+  await eventually(() => proxy.output.includes('new secret loaded') || undefined, 'the next secret read', 10_000)
+  // The service rejects this secret. The one before it serves, and no request notices.
+  for (let i = 20; i < 30; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
+  expect(proxy.output).toContain('new secret rejected by the token endpoint')
+})
+
+test.concurrent('a flood of unknown orgs over many connections does not delay a new connection', async () => {
+  await using service = await startService({
+    mint: (mint) => (mint.org.startsWith('unknown') ? { status: 404 } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '50' })
+  let isOver = false
+  let unknown = 0
+  const flood = Array.from({ length: FLOOD }, async () => {
+    using client = new KeepAliveClient(proxy.port)
+    while (!isOver) await client.get('/v2/x', `unknown-${unknown++}`)
+  })
+  const { mints } = service.tokens
+  await eventually(() => mints.length > 100 || undefined, 'a flood that uses the rate up')
+  const mintsBefore: number[] = []
+  for (let i = 0; i < 10; i++) {
+    using client = new KeepAliveClient(proxy.port)
+    const askedAt = mints.length
+    expect((await client.get('/v2/x', `healthy-${i}`)).status).toBe(200)
+    mintsBefore.push(mints.findIndex(({ org }) => org === `healthy-${i}`) - askedAt)
+  }
+  isOver = true
+  await Promise.all(flood)
+  // The flood waits in its own queue, and a newcomer goes before it. In a common queue it would be the last.
+  expect(mintsBefore.toSorted((a, b) => a - b)[5], `of the flood, before each newcomer: ${mintsBefore}`).toBeLessThan(
+    FLOOD / 2,
+  )
+})

@@ -1,0 +1,102 @@
+/**
+ * However many requests come at once, the token endpoint gets few calls: one per org, one per rejection, within the rate.
+ */
+
+import { expect, test } from 'vitest'
+import { KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { startOrgEcho } from '../../support/org-echo.ts'
+import { scaledSetting } from '../../support/pace.ts'
+import { startProxyProcess } from '../../support/proxy-process.ts'
+import { startService } from '../../support/service.ts'
+import { startProxy } from '../../support/start-proxy.ts'
+
+const CONNECTIONS = 500
+
+/** Sends the requests over several connections, and counts the answers by status. */
+async function storm(port: number, requests: number, orgOf: (index: number) => string): Promise<Map<number, number>> {
+  const statuses = new Map<number, number>()
+  let begun = 0
+  const send = async () => {
+    using client = new KeepAliveClient(port)
+    while (begun < requests) {
+      const org = orgOf(begun++)
+      const { status } = await client.get(`/v2/as/${org}`, org)
+      statuses.set(status, (statuses.get(status) ?? 0) + 1)
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(CONNECTIONS, requests) }, send))
+  return statuses
+}
+
+test('five thousand cold requests for one org: one mint', async () => {
+  await using service = await startOrgEcho()
+  await using proxy = await startProxyProcess(service, { settings: { 'log.requests': 'off' } })
+  expect(await storm(proxy.port, 5_000, () => 'acme')).toEqual(new Map([[200, 5_000]]))
+  expect(service.stats().totals.mints).toBe(1)
+  expect(await proxy.metric('oap_mints_total{reason="cold",outcome="ok"}')).toBe(1)
+})
+
+test('all orgs lose their tokens at once, under load: one mint for each', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '1000' })
+  const orgs = Array.from({ length: 20 }, (_, i) => `org-${i}`)
+  const orgOf = (index: number) => orgs[index % orgs.length] ?? ''
+  await storm(proxy.port, 500, orgOf)
+  service.tokens.revoke()
+  expect(await storm(proxy.port, 1_000, orgOf)).toEqual(new Map([[200, 1_000]]))
+  for (const org of orgs) expect(service.tokens.mintsOf(org), org).toHaveLength(2)
+})
+
+test('an origin that rejects everything, with many requests for many orgs: few mints, and few repeats', async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
+  await using proxy = await startProxy(service, { 'tokens.mintRate': '1000' })
+  const statuses = await storm(proxy.port, 1_500, (index) => `org-${index % 10}`)
+  expect(statuses).toEqual(new Map([[401, 1_500]]))
+  // The pauses between useless mints are 250 ms, 1 s, 4 s and 16 s, and five rejections in a row force one more.
+  expect(service.tokens.mints.length).toBeLessThanOrEqual(10 * 8)
+  expect(service.requests.length).toBeLessThanOrEqual(2 * 1_500)
+})
+
+test('a thousand cold orgs at once are served in turn, within the rate', async () => {
+  const rate = 600
+  await using service = await startOrgEcho()
+  await using proxy = await startProxyProcess(service, {
+    settings: { 'tokens.mintRate': `${rate}`, 'tokens.mintTimeout': scaledSetting(5_000), 'log.requests': 'off' },
+  })
+  const startedAt = performance.now()
+  const clients = Array.from({ length: 1_000 }, () => new KeepAliveClient(proxy.port))
+  const answers = await Promise.all(clients.map((client, i) => client.get(`/v2/as/org-${i}`, `org-${i}`)))
+  const seconds = (performance.now() - startedAt) / 1_000
+  for (const client of clients) client[Symbol.dispose]()
+  const served = answers.filter((answer) => answer.status === 200)
+  // Nine tenths of the rate are for cold orgs, and they may wait for half of tokens.mintTimeout: 1,000 have room.
+  expect(served.length).toBe(1_000)
+  expect(service.stats().totals.mints).toBe(1_000)
+  expect(seconds).toBeGreaterThan((1_000 - rate) / rate - 0.5)
+  expect(service.stats().totals.mints).toBeLessThanOrEqual(rate * (seconds + 1))
+  expect(service.mismatches).toEqual([])
+})
+
+test('those beyond the budget are refused at once, with Retry-After', async () => {
+  await using service = await startOrgEcho()
+  await using proxy = await startProxyProcess(service, {
+    settings: { 'tokens.mintRate': '20', 'tokens.mintTimeout': '2s', 'log.requests': 'off' },
+  })
+  const clients = Array.from({ length: 300 }, () => new KeepAliveClient(proxy.port))
+  const answers = await Promise.all(clients.map((client, i) => client.get(`/v2/as/org-${i}`, `org-${i}`)))
+  for (const client of clients) client[Symbol.dispose]()
+  const served = answers.filter((answer) => answer.status === 200)
+  const refused = answers.filter((answer) => answer.status !== 200)
+  expect(served.length).toBeGreaterThanOrEqual(20)
+  expect(refused.length).toBeGreaterThanOrEqual(200)
+  for (const answer of refused) {
+    expect(answer.status).toBe(503)
+    expect(answer.content).toContain('"token_endpoint_unavailable"')
+    expect(answer.content, 'the setting to change').toContain('tokens.mintRate')
+    expect(Number(/\r\nretry-after: (\d+)\r\n/i.exec(answer.head)?.[1])).toBeGreaterThanOrEqual(1)
+  }
+  // The last one served waited for a second, half of tokens.mintTimeout.
+  const longestWaitMs = Math.max(...served.map((answer) => answer.durationMs))
+  const atOnce = refused.filter((answer) => answer.durationMs < longestWaitMs)
+  expect(atOnce.length, 'refused without a wait').toBeGreaterThan(refused.length * 0.8)
+})

@@ -1,0 +1,49 @@
+/** `tokens.warm`: each org gets a token, within the budget, and in another order in each process. */
+
+import { expect, test } from 'vitest'
+import { startService } from '../../support/service.ts'
+import { startProxy } from '../../support/start-proxy.ts'
+
+const ORGS = Array.from({ length: 400 }, (_, i) => `org-${i}`)
+
+test('400 of 400 orgs, although the budget would refuse most of them at once', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'tokens.warm': ORGS.join(), 'admin.address': 'localhost:0' })
+  await proxy.app.warmed
+  expect((await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status).toBe(200)
+  expect(new Set(service.tokens.mints.map((mint) => mint.org))).toEqual(new Set(ORGS))
+  expect(service.tokens.mints).toHaveLength(400)
+  expect(proxy.logs.find((line) => line.msg === 'warm orgs minted')).toMatchObject({ orgs: 400 })
+
+  const order = service.tokens.mints.map((mint) => mint.org)
+  await using other = await startService()
+  await using second = await startProxy(other, { 'tokens.warm': ORGS.join(), 'tokens.mintRate': '1000' })
+  await second.app.warmed
+  expect(other.tokens.mints.map((mint) => mint.org)).not.toEqual(order)
+})
+
+test('with a tiny budget, orgs wait for their turn', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, {
+    'tokens.warm': ORGS.slice(0, 7).join(),
+    'tokens.mintRate': '1',
+    'tokens.mintTimeout': '1s',
+  })
+  await proxy.app.warmed
+  expect(service.tokens.mints).toHaveLength(7)
+})
+
+test('orgs that fail are logged and counted, and the proxy becomes ready', async () => {
+  await using service = await startService({
+    mint: (mint) => (mint.org === 'org-3' ? { status: 404 } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, {
+    'tokens.warm': ORGS.slice(0, 10).join(),
+    'admin.address': 'localhost:0',
+  })
+  await proxy.app.warmed
+  expect(proxy.logs.find((line) => line.msg === 'some warm orgs have no token')).toMatchObject({ orgs: 10, failed: 1 })
+  const metrics = await (await fetch(`http://127.0.0.1:${proxy.adminPort}/metrics`)).text()
+  expect(metrics).toContain('oap_mints_total{reason="warm",outcome="ok"} 9')
+  expect(metrics).toContain('oap_mints_total{reason="warm",outcome="org_access_refused"} 1')
+})

@@ -1,0 +1,165 @@
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { documentAt, tablesBelow, unquoted } from '../../processes/docs/documents.ts'
+import { makeFolder } from '../../support/folder.ts'
+import { lacks, programPath } from '../../support/programs.ts'
+import { request } from '../../support/raw-client.ts'
+import { type Exposed, parseExposition } from './exposed.ts'
+import { AdminUnderTest } from './start-admin.ts'
+
+const SCRAPE = 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
+const ALERTS = readFileSync(new URL('../../../deploy/prometheus/alerts.yaml', import.meta.url), 'utf8')
+const DASHBOARD = readFileSync(new URL('../../../deploy/grafana/dashboard.json', import.meta.url), 'utf8')
+
+function namesOfOurs(types: Exposed['types']): string[] {
+  return [...types.keys()].filter((name) => name.startsWith('oap_'))
+}
+
+async function scrape(): Promise<string> {
+  await using admin = await AdminUnderTest.start()
+  await admin.mint('acme')
+  admin.requestEnded()
+  admin.requestEnded({ method: 'POST', status: 502, code: 'dns_error', caller: 'billing' })
+  admin.metrics.store?.requests.add('claim', 'error')
+  return (await request(admin.port, SCRAPE)).content.toString()
+}
+
+function promtool(args: readonly string[], input = ''): void {
+  const { status, stdout, stderr } = spawnSync(programPath('promtool'), args, {
+    input,
+    cwd: import.meta.dirname,
+    encoding: 'utf8',
+  })
+  if (status !== 0) throw new Error(`promtool ${args.join(' ')}: ${stdout}${stderr}`)
+}
+
+// `test/processes/docs/names.test.ts` compares the names.
+test('types follow from the names, and labels are those of Operations: none can contain an Org or a token', async () => {
+  const text = await scrape()
+  const { types } = parseExposition(text)
+  for (const name of ['process_cpu_seconds_total', 'process_resident_memory_bytes', 'nodejs_heap_size_used_bytes']) {
+    expect(types.has(name), name).toBe(true)
+  }
+  const typeOf = (name: string) =>
+    name.endsWith('_total') ? 'counter' : /(duration|overhead)_seconds$/.test(name) ? 'histogram' : 'gauge'
+  for (const name of namesOfOurs(types)) expect([name, types.get(name)]).toEqual([name, typeOf(name)])
+  const ours = text.split('\n').filter((line) => /^(# \w+ )?oap_/.test(line))
+  const { labelNames } = parseExposition(`${ours.join('\n')}\n`)
+  const rows = tablesBelow(documentAt('docs/operations.md'), '## Metrics')
+  const documented = rows.flatMap(([, labels = '']) => labels.match(/\w+/g) ?? [])
+  expect([...labelNames].filter((name) => name !== 'le').toSorted()).toEqual([...new Set(documented)].toSorted())
+  expect(ours.join('\n')).not.toContain('acme')
+})
+
+test('the endpoint has the recorded values', async () => {
+  await using admin = await AdminUnderTest.start()
+  const response = await request(admin.port, SCRAPE)
+  const { values } = parseExposition(response.content.toString())
+  expect(response.fields).toContain('text/plain; version=0.0.4; charset=utf-8')
+  expect(values.get('oap_origin_connections{state="free"}')).toBe(3)
+  expect(values.get(`oap_build_info{version="0.0.0-test",node="${process.versions.node}"}`)).toBe(1)
+})
+
+test('two scrapes at once both get values', async () => {
+  await using admin = await AdminUnderTest.start()
+  const texts = await Promise.all([request(admin.port, SCRAPE), request(admin.port, SCRAPE)])
+  for (const { content } of texts) {
+    for (const [name, value] of parseExposition(content.toString()).values) {
+      expect(Number.isFinite(value), `${name} ${value}`).toBe(true)
+    }
+  }
+})
+
+describe('the alerts and the dashboard', () => {
+  /** The metrics in an expression: all words other than calls, labels, texts and durations. */
+  function namesIn(expression: string): string[] {
+    const bare = expression
+      .replace(/"[^"]*"/g, '')
+      .replace(/\{[^}]*\}|\[[^\]]*\]/g, '')
+      .replace(/\b(by|without|on|ignoring)\s*\([^)]*\)/g, '')
+    return bare.match(/\b[a-z]\w*_\w+\b(?!\s*\()/g) ?? []
+  }
+
+  function knows({ types }: Exposed, name: string): boolean {
+    return types.has(name) || types.has(name.replace(/_(bucket|sum|count)$/, ''))
+  }
+
+  test('alerts name only metrics that exist', async () => {
+    const exposed = parseExposition(await scrape())
+    const groups: { groups: { rules: { expr: string }[] }[] } = parse(ALERTS)
+    const names = groups.groups.flatMap(({ rules }) => rules.flatMap(({ expr }) => namesIn(expr)))
+    expect(names.length).toBeGreaterThan(10)
+    expect(names.filter((name) => !knows(exposed, name))).toEqual([])
+  })
+
+  test('alerts use only codes and outcomes that exist', async () => {
+    const states = tablesBelow(documentAt('docs/operations.md'), '## Warnings').map(([code = '']) => unquoted(code))
+    const series = [...parseExposition(await scrape()).values.keys(), ...states.map((code) => `{code="${code}"}`)]
+    const matchers = [...ALERTS.matchAll(/(\w+)(?:=|=~|!=)"([^"]+)"/g)]
+    expect(matchers.length).toBeGreaterThan(5)
+    for (const [, label, pattern = ''] of matchers) {
+      if (label === 'job') continue // of the scrape configuration
+      for (const alternative of pattern.split('|')) {
+        const wanted = new RegExp(`[{,]${label}="${alternative}"[,}]`)
+        expect(
+          series.some((name) => wanted.test(name)),
+          `${label} ${alternative}`,
+        ).toBe(true)
+      }
+    }
+  })
+
+  test('the dashboard names only metrics that exist, and all of ours', async () => {
+    const exposed = parseExposition(await scrape())
+    const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
+    const names = panels.flatMap(({ targets }) => targets.flatMap(({ expr }) => namesIn(expr)))
+    expect(names.filter((name) => !knows(exposed, name))).toEqual([])
+    const shown = new Set(names.map((name) => name.replace(/_bucket$/, '')))
+    expect(namesOfOurs(exposed.types).filter((name) => !shown.has(name))).toEqual([])
+  })
+
+  test.skipIf(lacks('promtool'))(
+    'promtool accepts metrics and alerts, and the alerts fire on the right series',
+    async () => {
+      promtool(['check', 'metrics'], await scrape())
+      promtool(['check', 'rules', '../../../deploy/prometheus/alerts.yaml'])
+      promtool(['test', 'rules', 'alerts-cases.yaml'])
+    },
+  )
+
+  test('each alert leads to its row in Operations', () => {
+    const { groups }: { groups: { rules: { annotations: { runbook_url?: string } }[] }[] } = parse(ALERTS)
+    const leads = groups.flatMap(({ rules }) => rules.map(({ annotations }) => annotations.runbook_url))
+    expect(new Set(leads)).toEqual(new Set(['https://docs.example/operations.md#alerts']))
+  })
+
+  test.skipIf(lacks('promtool'))(
+    'promtool accepts the scrape configuration, with the job that the alert names',
+    async () => {
+      const jobs = readFileSync(new URL('../../../deploy/prometheus/scrape.yaml', import.meta.url), 'utf8')
+      await using folder = await makeFolder()
+      // Debian's promtool is built without Kubernetes.
+      const plain = jobs.replace(/kubernetes_sd_configs:\n +- role: pod/, 'static_configs: [{ targets: [pod:9090] }]')
+      promtool(['check', 'config', '--syntax-only', await folder.write('prometheus.yaml', `scrape_configs:\n${plain}`)])
+      const [, job = ''] = /up\{job="([^"]+)"\}/.exec(ALERTS) ?? []
+      const scraped: { job_name: string; relabel_configs?: { target_label?: string; replacement?: string }[] }[] =
+        parse(jobs)
+      const named = scraped.map(
+        ({ job_name: name, relabel_configs: rules = [] }) =>
+          rules.find(({ target_label: label }) => label === 'job')?.replacement ?? name,
+      )
+      expect(named).toEqual([job, job])
+    },
+  )
+
+  test.skipIf(lacks('promtool'))('promtool accepts every expression of the dashboard', async () => {
+    const { panels }: { panels: { targets: { expr: string }[] }[] } = JSON.parse(DASHBOARD)
+    const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
+    const rules = expressions.map((expr, i) => ({ record: `p:${i}`, expr: expr.replaceAll('$__rate_interval', '5m') }))
+    await using folder = await makeFolder()
+    const groups = [{ name: 'dashboard', rules }]
+    promtool(['check', 'rules', await folder.write('rules.json', JSON.stringify({ groups }))])
+  })
+})

@@ -1,0 +1,61 @@
+import { expect, test } from 'vitest'
+import { RecentErrors } from '../../../src/admin/recent-errors.ts'
+import { PROBLEMS } from '../../../src/errors.ts'
+import type { RequestRecord } from '../../../src/gateway/request-record.ts'
+import { record } from './records.ts'
+
+function reported(records: Partial<RequestRecord>[], now = 0) {
+  const errors = new RecentErrors()
+  for (const given of records) errors.requestEnded(record(given))
+  return errors.reports(now)
+}
+
+const times = (n: number, given: (i: number) => Partial<RequestRecord>) => Array.from({ length: n }, (_, i) => given(i))
+
+test('an error has its kind, its remedy and the last request', () => {
+  const example = { requestId: 'request-1', orgId: 'acme', method: 'GET', path: '/v2/members', status: 403 }
+  expect(reported([{ status: 403, code: 'org_access_refused', endedAt: 5_000, token: 'none' }], 7_500)).toEqual([
+    {
+      code: 'org_access_refused',
+      kind: 'app',
+      title: 'Org access refused',
+      detail: PROBLEMS.org_access_refused.detail,
+      count: 1,
+      lastAgoMs: 2_500,
+      examples: [{ ...example, agoMs: 2_500 }],
+    },
+  ])
+})
+
+test('the cause of the last request stands before the remedy', () => {
+  const causes = ['Another cause.', 'The certificate has expired.']
+  const [report] = reported(causes.map((detail) => ({ status: 502, code: 'tls_certificate_error', detail })))
+  expect(report?.detail).toBe(`The certificate has expired. ${PROBLEMS.tls_certificate_error.detail}`)
+})
+
+test('a flood of one code hides no other, keeps its last three requests, and the beginning of their paths', () => {
+  const path = `/${'x'.repeat(10_000)}`
+  const reports = reported([
+    { status: 502, code: 'dns_error', endedAt: 1 },
+    ...times(10_000, (i) => ({ requestId: `r${i}`, status: 400, code: 'org_id_missing', endedAt: 10 + i, path })),
+  ])
+  expect(reports.map(({ code, count }) => [code, count])).toEqual([
+    ['org_id_missing', 10_000],
+    ['dns_error', 1],
+  ])
+  expect(reports[0]?.examples.map(({ requestId }) => requestId)).toEqual(['r9999', 'r9998', 'r9997'])
+  expect(reports[0]?.examples[0]?.path).toHaveLength(200)
+})
+
+test('a 5xx and a 401 of the service have entries of their own; clients that left have none', () => {
+  const reports = reported([
+    { status: 503 },
+    { status: 404 },
+    ...times(9, () => ({ status: 401, endedAt: 2_000 })),
+    { status: 499, code: 'client_closed' },
+  ])
+  expect(reports.map(({ code, kind, count }) => [code, kind, count])).toEqual([
+    ['service_unauthorized', 'service', 9],
+    ['service_error', 'service', 1],
+  ])
+})

@@ -1,0 +1,109 @@
+/** The admin listener on a free port, with a real token cache. The test plays the rest of the program. */
+
+import { AdminListener, type AdminOptions } from '../../../src/admin/admin-server.ts'
+import { Metrics } from '../../../src/admin/metrics.ts'
+import type { AdminSources, ReadinessCheck } from '../../../src/admin/status.ts'
+import { TokenError } from '../../../src/errors.ts'
+import type { RequestRecord } from '../../../src/gateway/request-record.ts'
+import { HostList, LOOPBACK_NAMES } from '../../../src/http1/host.ts'
+import type { OrgId } from '../../../src/org-id.ts'
+import { TokenCache } from '../../../src/token/token-cache.ts'
+import { AccessToken } from '../../../src/token/token-source.ts'
+import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { NO_GAUGES, record } from './records.ts'
+
+const LIFETIME_MS = 300_000
+
+export interface AdminSettings extends Partial<AdminOptions> {
+  /** The beginning of all tokens. */
+  readonly tokenMarker?: string
+  readonly version?: string
+  readonly callers?: 'none' | 'here' | 'elsewhere'
+}
+
+export class AdminUnderTest implements AsyncDisposable {
+  readonly metrics = new Metrics({ hasFleet: true, isMinter: true, isSidecar: true })
+  readonly tokens: TokenCache
+  /** A bad state that lasts. */
+  paused: { text: string; leftMs: number } | undefined
+  readonly reported: unknown[] = []
+  readonly #listener: AdminListener
+  callers: ReturnType<AdminSources['callers']> = []
+  checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
+  address = ''
+
+  constructor(settings: AdminSettings) {
+    const { tokenMarker = 'token', version = '0.0.0-test', callers = 'none', ...options } = settings
+    this.tokens = new TokenCache(
+      {
+        ...TOKEN_CACHE_OPTIONS,
+        lifetimeMs: LIFETIME_MS,
+      },
+      {
+        mint: async (org) => {
+          if (org === 'stranger') throw new TokenError('org_access_refused', '', { tokenEndpointStatus: 403 })
+          return new AccessToken(`${tokenMarker}-${org}`, performance.now())
+        },
+      },
+    )
+    const sources: AdminSources = {
+      version,
+      service: { baseUrl: 'https://api.example.com/', appId: 'my-app', minter: undefined },
+      configurationTakenOverAt: () => new Date(0),
+      callers: () => this.callers,
+      readiness: () => this.checks,
+      metrics: this.metrics,
+      tokens: this.tokens,
+      purgeTokens: (org) => this.tokens.purge(org).length,
+      resumeMints: () => undefined,
+      warnings: { mints_paused: () => this.paused },
+      gauges: () => ({
+        ...NO_GAUGES,
+        requestsInFlight: 2,
+        requestsWaitingForToken: 1,
+        cachedTokens: this.tokens.orgs.size,
+      }),
+    }
+    this.#listener = new AdminListener(
+      {
+        address: { kind: 'tcp', host: 'localhost', port: 0 },
+        socketMode: 0o660,
+        isRemote: false,
+        allowRemote: false,
+        refuseForwarded: true,
+        rules: () => ({ callers, hosts: new HostList(LOOPBACK_NAMES), orgPattern: /^[\w<>"' =()-]{1,128}$/ }),
+        report: (error) => this.reported.push(error),
+        ...options,
+      },
+      sources,
+    )
+  }
+
+  static async start(settings: AdminSettings = {}): Promise<AdminUnderTest> {
+    const admin = new AdminUnderTest(settings)
+    admin.address = await admin.#listener.listen()
+    return admin
+  }
+
+  get port(): number {
+    return Number(/\d+$/.exec(this.address)?.[0])
+  }
+
+  get url(): string {
+    return `http://localhost:${this.port}`
+  }
+
+  async mint(...orgs: string[]): Promise<void> {
+    for (const org of orgs) await this.tokens.obtain(org as OrgId, { kind: 'repeatable' })
+  }
+
+  /** Like a report of the gateway. */
+  requestEnded(given: Partial<RequestRecord> = {}): void {
+    this.metrics.requestEnded(record({ endedAt: performance.now(), ...given }))
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#listener.close()
+    this.tokens.purge()
+  }
+}

@@ -1,0 +1,197 @@
+/** States that last: told from their beginning to their end, in `/status`, on the command line and by a gauge. */
+
+import { readFile, writeFile } from 'node:fs/promises'
+import { expect, test } from 'vitest'
+import type { StatusDocument } from '../../../src/admin/status.ts'
+import { Warnings } from '../../../src/admin/warnings.ts'
+import { documentAt, tablesBelow, unquoted } from '../../processes/docs/documents.ts'
+import { randomSecret } from '../../support/canaries.ts'
+import { get } from '../../support/case-table.ts'
+import { eventually } from '../../support/changes.ts'
+import { request } from '../../support/raw-client.ts'
+import { startService } from '../../support/service.ts'
+import { type ProxyUnderTest, startBoth, startProxy } from '../../support/start-proxy.ts'
+
+const ADMIN = { 'admin.address': 'localhost:0' } as const
+
+async function warningsOf(proxy: ProxyUnderTest): Promise<StatusDocument['warnings']> {
+  return JSON.parse((await proxy.askAdmin('/status')).content).warnings
+}
+
+test('a state is told from the moment it is first seen to its end', () => {
+  let finding: { text: string; leftMs?: number } | undefined
+  const warnings = new Warnings({ fleet_store_lost: () => finding })
+  expect(warnings.present(0)).toEqual([])
+  finding = { text: 'lost' }
+  const since = '1970-01-01T00:00:01.000Z'
+  expect(warnings.present(1_000)).toEqual([{ code: 'fleet_store_lost', text: 'lost', since, until: undefined }])
+  expect(warnings.present(60_000)).toMatchObject([{ since }])
+  finding = undefined
+  expect(warnings.present(61_000)).toEqual([])
+  finding = { text: 'lost', leftMs: 3_000 }
+  expect(warnings.present(70_000)).toMatchObject([
+    { since: '1970-01-01T00:01:10.000Z', until: '1970-01-01T00:01:13.000Z' },
+  ])
+})
+
+test('each code has its row in Operations, and no other', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, ADMIN)
+  const exposed = (await proxy.askAdmin('/metrics')).content.matchAll(/^oap_warnings\{code="(\w+)"\} 0$/gm)
+  const documented = tablesBelow(documentAt('docs/operations.md'), '## Warnings').map(([code = '']) => unquoted(code))
+  expect(Array.from(exposed, ([, code]) => code).toSorted()).toEqual(documented.toSorted())
+})
+
+test('cookies that are dropped are told for an hour, with the setting', async () => {
+  const { service, proxy } = await startBoth({}, ADMIN)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(await warningsOf(proxy)).toEqual([])
+  expect((await request(proxy.port, get('/v2/x', 'acme', 'Cookie: a=1'))).status).toBe(200)
+  expect(service.requests.map((received) => received.values('cookie'))).toEqual([[], []])
+  const [dropped] = await warningsOf(proxy)
+  expect(dropped).toMatchObject({ code: 'cookies_dropped', text: expect.stringContaining('origin.sendCookies') })
+  const leftMs = Date.parse(dropped?.until ?? '') - Date.now()
+  expect([leftMs > 50 * 60_000, leftMs <= 60 * 60_000]).toEqual([true, true])
+})
+
+test('cookies that are sent on are no reason for a warning', async () => {
+  const { service, proxy } = await startBoth({}, { ...ADMIN, 'origin.sendCookies': 'true' })
+  await request(proxy.port, get('/v2/x', 'acme', 'Cookie: a=1', 'cookie: b="2"'))
+  expect(service.requests.map((received) => received.values('cookie'))).toEqual([['a=1', 'b="2"']])
+  expect(await warningsOf(proxy)).toEqual([])
+})
+
+test('a limit for all Orgs is told with its end; POST /tokens/resume ends it', async () => {
+  let isLimited = true
+  await using service = await startService({
+    mint: (mint) => (isLimited ? { status: 429, fields: ['Retry-After', '120'] } : mint.issue()),
+  })
+  await using proxy = await startProxy(service, ADMIN)
+  for (const org of ['a', 'b']) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
+  const [paused] = (await warningsOf(proxy)).filter(({ code }) => code === 'mints_paused')
+  expect(paused?.text).toContain('The token endpoint answered 429: it limits the rate of calls.')
+  expect(Date.parse(paused?.until ?? '') - Date.now()).toBeGreaterThan(60_000)
+  expect(await proxy.metric('oap_warnings{code="mints_paused"}')).toBe(1)
+  expect(await proxy.metric('oap_mints_paused_seconds')).toBeGreaterThan(60)
+
+  isLimited = false
+  expect((await proxy.askAdmin('/tokens/resume')).status).toBe(405)
+  const { status, content } = await proxy.askAdmin('/tokens/resume', 'POST')
+  expect([status, JSON.parse(content)]).toEqual([200, { resumed: true }])
+  expect((await request(proxy.port, get('/v2/x', 'c'))).status).toBe(200)
+  expect(await warningsOf(proxy)).toEqual([])
+  expect(await proxy.metric('oap_mints_paused_seconds')).toBe(0)
+})
+
+test('rejected App credentials are told: at once if they were never accepted, later when a second Org shows it', async () => {
+  let isAccepted = false
+  const { proxy, service } = await startBoth({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) }, ADMIN)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(502)
+  expect((await warningsOf(proxy)).map(({ code }) => code)).toEqual(['app_credentials_rejected'])
+  expect((await proxy.askAdmin('/readyz')).status).toBe(200) // the trouble of one Org, as far as readiness goes
+  expect(await proxy.metric('oap_warnings{code="app_credentials_rejected"}')).toBe(1)
+  isAccepted = true
+  await proxy.askAdmin('/tokens/resume', 'POST')
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  // From now on, a 401 may be the trouble of one Org.
+  isAccepted = false
+  expect((await request(proxy.port, get('/v2/x', 'globex'))).status).toBe(502)
+  const [told, ...others] = await warningsOf(proxy)
+  expect([told?.code, others]).toEqual(['orgs_paused', []])
+  expect(told?.text).toContain(
+    `No new token for globex: The token endpoint answered 401 to POST ${service.baseUrl}/v2/orgs/{orgId}/access: it rejects the App credentials.`,
+  )
+  expect((await request(proxy.port, get('/v2/x', 'initech'))).status).toBe(502)
+  expect((await warningsOf(proxy)).map(({ code }) => code)).toContain('app_credentials_rejected')
+})
+
+test('the trouble of an Org is told with its cause, also between two pauses, until a call succeeds', async () => {
+  let isUp = false
+  await using service = await startService({ mint: (mint) => (isUp ? mint.issue() : { status: 500 }) })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.mintTimeout': '300ms' })
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(503)
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'orgs_paused')
+  await eventually(async () => {
+    const warning = await told()
+    const call = `The call is POST ${service.baseUrl.replace(/\/$/, '')}/v2/orgs/{orgId}/access.`
+    expect(warning?.text).toContain(`No new token for acme: The token endpoint answered 500. ${call}`)
+    return warning?.until === undefined
+  }, 'the end of the first pause')
+  isUp = true
+  await eventually(async () => (await request(proxy.port, get('/v2/x', 'acme'))).status === 200, 'a token')
+  expect(await told()).toBeUndefined()
+})
+
+test('a request that waits for a token is counted as such', async () => {
+  const { proxy } = await startBoth({ mint: () => undefined }, { ...ADMIN, 'tokens.mintTimeout': '1s' })
+  const waiting = request(proxy.port, get('/v2/x', 'acme'))
+  const count = async () => JSON.parse((await proxy.askAdmin('/status')).content).totals.requestsWaitingForToken
+  await eventually(async () => (await count()) === 1, 'the request to wait')
+  expect((await waiting).status).toBe(504)
+  expect(await count()).toBe(0)
+})
+
+test('an Org whose new tokens are rejected, too, is named until one is accepted', async () => {
+  let isAccepted = false
+  await using service = await startService({ script: () => ({ status: isAccepted ? 200 : 401 }) })
+  await using proxy = await startProxy(service, {
+    ...ADMIN,
+    'tokens.settleTime': '10ms',
+    'tokens.rejectedCooldown': '1s',
+  })
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'fresh_tokens_rejected')?.text
+  await eventually(async () => {
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(401)
+    return await told()
+  }, 'the Org to be named')
+  expect(await told()).toContain('accepts no token of acme, not even a new one')
+  isAccepted = true
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(await told()).toBeUndefined()
+})
+
+test('a status that turned out to end tokens is named', async () => {
+  const ended = new Set<string>()
+  await using service = await startService({
+    script: (received) => ({ status: ended.has(received.values('authorization').join()) ? 419 : 200 }),
+  })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.settleTime': '10ms' })
+  const statuses = async (count: number) => {
+    const seen: (number | undefined)[] = []
+    for (let i = 0; i < count; i++) seen.push((await request(proxy.port, get('/v2/x', 'acme'))).status)
+    return seen
+  }
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'rejection_status_learned')?.text
+  // Two tokens end so in a row, each seen by five answers in a row.
+  for (let i = 0; i < 2; i++) {
+    expect(await statuses(1)).toEqual([200])
+    expect(await told()).toBeUndefined()
+    ended.add(service.requests.at(-1)?.values('authorization').join() ?? '')
+    expect(await statuses(5)).toEqual([419, 419, 419, 419, 200])
+  }
+  expect(await told()).toContain('set tokens.rejectedStatuses to 401 and 419')
+  expect(proxy.logs).toContainEqual(expect.objectContaining({ level: 'warn', status: 419 }))
+})
+
+test('a secret file that cannot be used is told until it is mended', async () => {
+  const { proxy } = await startBoth({}, ADMIN)
+  const isTold = async () => (await warningsOf(proxy)).some(({ code }) => code === 'secret_refused')
+  const secret = await readFile(proxy.secretFile)
+  await writeFile(proxy.secretFile, '')
+  await eventually(isTold, 'the empty file to be told', 10_000)
+  expect((await proxy.askAdmin('/readyz')).status).toBe(200)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await writeFile(proxy.secretFile, secret)
+  await eventually(async () => !(await isTold()), 'the end of the warning', 10_000)
+
+  // A wrong one is found out by the next mint, which goes on with the one before.
+  await writeFile(proxy.secretFile, randomSecret())
+  let orgs = 0
+  const knows = async () => {
+    expect((await request(proxy.port, get('/v2/x', `org-${++orgs}`))).status).toBe(200)
+    return isTold()
+  }
+  await eventually(knows, 'the wrong secret to be told', 10_000)
+  await writeFile(proxy.secretFile, secret)
+  await eventually(async () => !(await isTold()), 'the end of the warning', 10_000)
+})

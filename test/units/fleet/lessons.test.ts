@@ -1,0 +1,106 @@
+/** Replicas that meet the ends of shared tokens, with a virtual clock and a store without faults. */
+
+import { expect, test } from 'vitest'
+import type { OrgId } from '../../../src/org-id.ts'
+import { TokenCache } from '../../../src/token/token-cache.ts'
+import { AccessToken, type MintOptions } from '../../../src/token/token-source.ts'
+import { Random } from '../../support/seed.ts'
+import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { throughCache, World } from '../token/simulation/simulation.ts'
+
+const REPLICAS = 10
+const ORGS = 200
+const OTHERS = 200
+const LIFE_MS = 20_000
+const LIVES = 5
+
+test.each([
+  ['a token that ends costs one mint, and no client sees that', 1_000, false],
+  ['where a new token ends the one before, and others mint, no ping-pong', 150, true],
+])('ten replicas: %s', async (_, perSecond, isSingle) => {
+  const random = new Random(20261122)
+  const world = new World()
+  const issuedAt = new Map<string, number>()
+  const store = new Map<OrgId, { readonly token: AccessToken; readonly knownLifeMs: number | undefined }>()
+  const mints = new Map<OrgId, Promise<AccessToken>>()
+  let mintCount = 0
+  const rejections = Array<number>(LIVES).fill(0)
+
+  async function mint(org: OrgId, { replaces, knownLifeMs }: MintOptions = {}): Promise<AccessToken> {
+    await (mints.get(org) ?? world.sleep(1))
+    const shared = store.get(org)
+    const oldestAt = Math.max(replaces?.mintedAt ?? -1, world.now() - (knownLifeMs ?? Number.POSITIVE_INFINITY))
+    if (shared !== undefined && shared.token.mintedAt > oldestAt) {
+      const { token } = shared
+      const lifeMs = shared.knownLifeMs ?? Number.POSITIVE_INFINITY
+      return new AccessToken(token.reveal().slice('Bearer '.length), token.mintedAt, undefined, lifeMs, token.mintedAt)
+    }
+    const token = new AccessToken(`token-${mintCount}`, world.now(), undefined, undefined, world.now())
+    if (isSingle && shared !== undefined) issuedAt.delete(shared.token.reveal())
+    issuedAt.set(token.reveal(), world.now())
+    mintCount += 1
+    const minted = world.sleep(20).then(() => token)
+    mints.set(org, minted)
+    await minted
+    store.set(org, { token, knownLifeMs })
+    mints.delete(org)
+    return token
+  }
+  const caches = Array.from({ length: REPLICAS }, (_, i) => {
+    const own = random.numbered(i)
+    const rules = { settleTimeMs: 5_000, lifetimeMs: undefined, rejectedStatuses: undefined }
+    const limits = { maxOrgs: 10_000, rejectedCooldownMs: 10_000, refusalTtlMs: 5_000, mintTimeoutMs: 5_000 }
+    const clock = { now: world.now, day: world.now, wait: world.wait, random: () => own.next() }
+    return new TokenCache({ ...rules, ...limits, ...clock }, { mint })
+  })
+  const send = async (token: AccessToken) => {
+    await world.sleep(2)
+    const isGood = world.now() - (issuedAt.get(token.reveal()) ?? Number.NaN) < LIFE_MS
+    if (!isGood) rejections[Math.floor(world.now() / LIFE_MS) - 1]! += 1
+    return { status: isGood ? 200 : 401 }
+  }
+  const statuses = new Set<number>()
+  const anyOrg = () => `org-${random.integer(1, ORGS)}` as OrgId
+  const next = () => {
+    const kind = isSingle && random.next() < 0.05 ? 'once' : 'repeatable'
+    const request = { org: anyOrg(), kind, path: '/v2/things' } as const
+    const answer = throughCache(random.pick(caches), world.now, request, send)
+    if (kind === 'repeatable') answer.then((status) => statuses.add(status))
+    world.after((1_000 / perSecond) * (0.5 + random.next()), next)
+  }
+  next()
+  // Now and then, another party mints: replicas that meet it must not take the age for that of all tokens.
+  const end = () => issuedAt.delete(store.get(anyOrg())?.token.reveal() ?? '')
+  if (isSingle) for (let i = 0; i < OTHERS; i++) world.after(random.next() * 60_000, end)
+  await world.runUntil((LIVES + 1) * LIFE_MS - 1)
+  expect(statuses).toEqual(new Set([200]))
+  expect(mintCount).toBeLessThan((isSingle ? 1.3 : 1.1) * (LIVES + 1) * ORGS + (isSingle ? OTHERS : 0))
+  // Each replica finds out by itself that its token has ended: with one request, or with a repeat if it was accepted lately.
+  for (const count of rejections) expect(count / ORGS).toBeLessThan(2 * REPLICAS)
+})
+
+test('a replica tells the life that it has learned with the next token', async () => {
+  let now = 0
+  const told: (number | undefined)[] = []
+  const clock = { now: () => now, day: () => now, random: () => 0.999 }
+  const cache = new TokenCache(
+    { ...TOKEN_CACHE_OPTIONS, ...clock },
+    {
+      mint: async (_org, { knownLifeMs } = {}) => {
+        told.push(knownLifeMs)
+        return new AccessToken(`token-${told.length}`, now, undefined, undefined, now)
+      },
+    },
+  )
+  const request = { org: 'acme' as OrgId, kind: 'repeatable', path: '/' } as const
+  const send = async (token: AccessToken) => ({ status: now - token.mintedAt > LIFE_MS ? 401 : 200 })
+  for (now = 0; told.length < 4; now += 400) expect(await throughCache(cache, clock.now, request, send)).toBe(200)
+  const unknown = Number.POSITIVE_INFINITY
+  // The second death is learned when the repeat was accepted, which is after the mint.
+  expect(told).toEqual([
+    undefined,
+    unknown,
+    unknown,
+    expect.toSatisfy((ms: number) => ms > LIFE_MS && ms <= LIFE_MS + 400),
+  ])
+})

@@ -1,0 +1,256 @@
+/** What replicas that share a store get, and how often they mint. */
+
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { TokenError } from '../../../src/errors.ts'
+import type { OrgId } from '../../../src/org-id.ts'
+import { Secret } from '../../../src/secret.ts'
+import { AccessToken, type MintOptions } from '../../../src/token/token-source.ts'
+import { eventually } from '../../support/changes.ts'
+import { lacks } from '../../support/programs.ts'
+import { RedisServer } from './redis-server.ts'
+import { Endpoint, passed, Replica, textOf } from './replicas.ts'
+
+const ACME = 'acme' as OrgId
+
+let server: RedisServer
+let endpoint: Endpoint
+
+beforeAll(async () => {
+  server = await RedisServer.start()
+})
+
+beforeEach(async () => {
+  await server.cli('flushall')
+  endpoint = new Endpoint()
+})
+
+afterAll(() => server[Symbol.asyncDispose]())
+
+async function tokenKeys(): Promise<string[]> {
+  return (await server.cli('--scan', '--pattern', '*:t')).split('\n').filter((key) => key !== '')
+}
+
+async function leaseKeys(): Promise<string[]> {
+  return (await server.cli('--scan', '--pattern', '*:l')).split('\n').filter((key) => key !== '')
+}
+
+/** Resolves when nobody has a lease: its end is told behind the answer. Long before the lease would end by itself. */
+async function untilFree(): Promise<void> {
+  await eventually(async () => (await leaseKeys()).length === 0 || undefined, 'the end of the lease', 2_000)
+}
+
+/** Resolves when so many tokens are in the store: a publication may come after the answer. */
+async function untilPublished(count = 1): Promise<string[]> {
+  return await eventually(async () => {
+    const keys = await tokenKeys()
+    return keys.length === count && (await leaseKeys()).length === 0 ? keys : undefined
+  }, 'the token in the store')
+}
+
+describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
+  test('20 cold replicas mint once, and all get that token', async () => {
+    await using replicas = await Replica.start(20, server.port, endpoint)
+    const tokens = await Promise.all(replicas.map((replica) => replica.text('acme')))
+    expect(new Set(tokens)).toEqual(new Set(['acme.1']))
+    expect(endpoint.calls).toHaveLength(1)
+  })
+
+  test('a shared token has its real age, its stated end, and the known life', async () => {
+    endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt, 40_000)
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    const minted = await one!.mint('acme', { knownLifeMs: 30_000 })
+    expect(minted.knownLifeMs).toBe(Number.POSITIVE_INFINITY)
+    await untilPublished()
+    await passed(300)
+    const shared = await two!.mint('acme')
+    // The sum of a clock's time and a whole number loses its last bits.
+    expect(shared).toMatchObject({ statedLifeMs: expect.closeTo(40_000, -1), knownLifeMs: 30_000 })
+    // Never younger than it is: a young token would be spared its rejection. The claim came before the mint.
+    expect(shared.mintedAt).toBeLessThanOrEqual(minted.mintedAt + 1)
+    expect(shared.mintedAt).toBeGreaterThan(minted.mintedAt - 250)
+    const [key = ''] = await tokenKeys()
+    expect(Number(await server.cli('pttl', key))).toBeLessThanOrEqual(30_000)
+    await one!.mint('globex')
+    await untilPublished(2)
+    expect((await two!.mint('globex')).knownLifeMs).toBe(Number.POSITIVE_INFINITY)
+  })
+
+  test('a rejected token: one mint, and the others take its successor', async () => {
+    await using replicas = await Replica.start(5, server.port, endpoint)
+    const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    const rejected = replicas.map((replica, i) => replica.text('acme', { reason: 'rejected', replaces: held[i] }))
+    expect(new Set(await Promise.all(rejected))).toEqual(new Set(['acme.2']))
+    expect(endpoint.calls).toHaveLength(2)
+  })
+
+  test.each<[string, (held: AccessToken) => MintOptions]>([
+    ['the one to be replaced', (held) => ({ replaces: held })],
+    ['older than the one to be replaced', () => ({ replaces: new AccessToken('own', performance.now() - 50) })],
+    ['older than the known life of tokens', () => ({ knownLifeMs: 200 })],
+  ])('no answer is a token that is %s', async (_, options) => {
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    const held = await one!.mint('acme')
+    await untilPublished()
+    await passed(250)
+    expect(await two!.text('acme', options(held))).toBe('acme.2')
+  })
+
+  test('a failure frees the lease at once', async () => {
+    // A lease would last for 30 s.
+    await using replicas = await Replica.start(3, server.port, endpoint, { mintTimeoutMs: 60_000 })
+    endpoint.failure = () =>
+      endpoint.calls.length === 1 ? new TokenError('token_endpoint_unavailable', 'it failed') : undefined
+    const startedAt = performance.now()
+    const results = await Promise.allSettled(replicas.map((replica) => replica.mint('acme')))
+    expect(results.filter(({ status }) => status === 'fulfilled')).toHaveLength(2)
+    expect(endpoint.calls).toHaveLength(2)
+    expect(performance.now() - startedAt).toBeLessThan(15_000)
+    await untilFree()
+  })
+
+  test('an endpoint that issues the same token again: its answer is no answer of the store', async () => {
+    endpoint.issue = (_, mintedAt) => new AccessToken('same', mintedAt)
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const held = await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    for (const [i, replica] of replicas.entries()) {
+      expect(await replica.text('acme', { replaces: held[i], reason: 'refresh' })).toBe('same')
+    }
+    expect(endpoint.calls).toHaveLength(3)
+    await untilFree()
+    endpoint.issue = (token, mintedAt) => new AccessToken(token, mintedAt)
+    expect(await replicas[0]!.text('acme', { replaces: held[0], reason: 'rejected' })).toBe('acme.4')
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
+  test('and outlives its lease: one replica mints beside it, and the next lease is long enough', async () => {
+    endpoint.latencyMs = 1_800
+    await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 3_000 })
+    await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    expect(endpoint.calls).toHaveLength(2)
+    await passed(endpoint.latencyMs) // the second one publishes, too
+    // One that has just started would have a shorter lease, and waits all the same.
+    await using fresh = await Replica.start(1, server.port, endpoint, { mintTimeoutMs: 3_000 })
+    const first = replicas[0]!.mint('globex')
+    await passed(100)
+    await Promise.all([first, ...[...replicas, ...fresh].map((replica) => replica.mint('globex'))])
+    expect(endpoint.calls).toHaveLength(3)
+  })
+
+  test('and outlives its request: the token is published', async () => {
+    endpoint.latencyMs = 700
+    await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 400 })
+    const [one, two] = replicas
+    const request = Promise.race([one!.mint('acme'), passed(400)])
+    expect(await request).toBeUndefined()
+    await untilPublished()
+    expect(await two!.text('acme')).toBe('acme.1')
+  })
+
+  test('because its replica is dead: another mints when the lease ends, in time, and asks no more after a failure', async () => {
+    const silent = Object.assign(new Endpoint(), { latencyMs: 60_000 })
+    for (const fails of [false, true]) {
+      const org = `org-${fails}`
+      await using dying = new Replica(server.port, silent, { mintTimeoutMs: 2_000 })
+      dying.mint(org).catch(() => undefined)
+      await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
+      await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 2_000 })
+      if (fails) endpoint.failure = () => new TokenError('token_endpoint_unavailable', 'it failed')
+      const startedAt = performance.now()
+      const results = await Promise.allSettled(replicas.map((replica) => replica.mint(org)))
+      expect(performance.now() - startedAt).toBeLessThan(2_000)
+      expect(results.map(({ status }) => status)).toEqual(Array(2).fill(fails ? 'rejected' : 'fulfilled'))
+      const claims = () =>
+        replicas.flatMap(({ told }) => told.asked.filter((asked) => asked.startsWith('claim'))).length
+      await passed(200) // a claim may be under way
+      const before = claims()
+      await passed(400)
+      expect(claims(), 'claims after the mint').toBe(before)
+    }
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
+  test('waits until its token is published', async () => {
+    endpoint.latencyMs = 500
+    const [replica] = await Replica.start(1, server.port, endpoint, { timeoutMs: 5_000 })
+    const minted = replica!.mint('acme')
+    await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
+    await server.cli('client', 'pause', '1500', 'all')
+    await minted
+    expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired'])
+    await replica!.fleet.close()
+    expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired', 'publish ok'])
+    expect(await tokenKeys()).toHaveLength(1)
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('a purge', () => {
+  test('of one org deletes the shared token, and the replica takes no older one of any org', async () => {
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    for (const org of ['acme', 'globex']) await one!.mint(org)
+    await untilPublished(2)
+    two!.fleet.purge([ACME])
+    await untilPublished(1)
+    expect(await two!.text('globex')).toBe('globex.3')
+    expect(await two!.text('acme')).toBe('acme.4')
+  })
+
+  test('lasts: neither a rotation nor a store that was away brings the token back', async () => {
+    await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a' })
+    const [one] = replicas
+    await one!.mint('acme')
+    const [key = ''] = await untilPublished()
+    const saved = await server.cli('get', key)
+    one!.fleet.secretReplaced(new Secret('b'))
+    one!.fleet.purge([ACME])
+    one!.fleet.secretReplaced(new Secret('a'))
+    expect(await server.cli('get', key)).toBe(saved)
+    expect(await one!.text('acme')).toBe('acme.2')
+  })
+})
+
+describe.skipIf(lacks('redis-server'))('a rotation of the App secret', () => {
+  test('costs one mint more, and replicas with different secrets neither see nor disturb each other', async () => {
+    await using replicas = await Replica.start(4, server.port, endpoint, { secret: 'old' })
+    const [one, two, three, stranger] = replicas
+    await Promise.all(replicas.map((replica) => replica.mint('acme')))
+    for (const { fleet } of [one!, two!, three!]) fleet.secretReplaced(new Secret('new'))
+    const rotated = await Promise.all([one!, two!, three!].map((replica) => replica.text('acme')))
+    expect(new Set(rotated)).toEqual(new Set(['acme.2']))
+    await untilPublished(2)
+    // Whoever holds the old secret finds the old token.
+    expect(await stranger!.text('acme')).toBe('acme.1')
+  })
+
+  test('during a mint: its token is shared under the new secret only, and its lease ends', async () => {
+    endpoint.latencyMs = 300
+    await using replicas = await Replica.start(3, server.port, endpoint, { secret: 'old' })
+    const [one, two, stranger] = replicas
+    const minted = one!.text('acme')
+    await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
+    one!.fleet.secretReplaced(new Secret('new'))
+    two!.fleet.secretReplaced(new Secret('new'))
+    expect(await minted).toBe('acme.1')
+    await untilPublished()
+    expect(await two!.text('acme')).toBe('acme.1')
+    expect(await stranger!.text('acme')).toBe('acme.2')
+  })
+
+  test('and back: mints never wait for a lease of before', async () => {
+    await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a', mintTimeoutMs: 60_000 })
+    const [one] = replicas
+    const startedAt = performance.now()
+    let held: AccessToken | undefined
+    for (const secret of ['b', 'a', 'b', 'a']) {
+      const minted = one!.mint('acme', { replaces: held, reason: 'rejected' })
+      one!.fleet.secretReplaced(new Secret(secret))
+      held = await minted
+    }
+    expect(textOf(await one!.mint('acme', { replaces: held }))).toBe('acme.5')
+    expect(performance.now() - startedAt).toBeLessThan(15_000)
+  })
+})

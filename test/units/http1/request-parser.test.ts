@@ -1,0 +1,300 @@
+import { describe, expect, test } from 'vitest'
+import { everywhere, readRequests } from '../../../fuzz/parser-cases.ts'
+import { MalformedMessage } from '../../../src/http1/malformed.ts'
+import { type RequestHead, RequestParser } from '../../../src/http1/request-parser.ts'
+import { fc } from '../../support/properties.ts'
+
+const bytesOf = (text: string) => Buffer.from(text, 'latin1')
+const head = (line: string, ...fields: string[]) => `${[line, ...fields].join('\r\n')}\r\n\r\n`
+const GET = head('GET / HTTP/1.1', 'Host: a')
+const CHUNKED = head('POST / HTTP/1.1', 'Transfer-Encoding: chunked')
+
+/** Whole, and octet by octet: the same. */
+function read(text: string) {
+  const bytes = bytesOf(text)
+  const whole = readRequests(bytes, [bytes.length])
+  expect(readRequests(bytes, everywhere(bytes.length))).toEqual(whole)
+  return whole
+}
+
+/** The heads, as they are told. */
+function headsOf(text: string): RequestHead[] {
+  const heads: RequestHead[] = []
+  const parser = new RequestParser({
+    requestHead: (each) => heads.push(each),
+    messageContent: () => undefined,
+    messageEnd: () => undefined,
+  })
+  const bytes = bytesOf(text)
+  for (let at = 0; at < bytes.length; ) at = parser.read(bytes, at, bytes.length)
+  return heads
+}
+
+describe('a request', () => {
+  test('is told with its fields as they are', () => {
+    const [told] = headsOf(
+      head('PATCH /a?b=%2F HTTP/1.1', 'hOST: a', 'X:', 'x: \t\xe9 "b"\t ', 'Content-Length: 003', 'Connection: x'),
+    )
+    expect(told).toEqual({
+      method: 'PATCH',
+      target: '/a?b=%2F',
+      minorVersion: 1,
+      rawFields: ['hOST', 'a', 'X', '', 'x', '\xe9 "b"', 'Content-Length', '003', 'Connection', 'x'],
+      contentLength: 3,
+      isChunked: false,
+      keepsAlive: true,
+    })
+  })
+
+  test.each([
+    ['HTTP/1.1', [], true],
+    ['HTTP/1.1', ['Connection: x, Close'], false],
+    ['HTTP/1.1', ['Connection: keep-alive', 'connection: close'], false],
+    ['HTTP/1.1', ['Connection: closed'], true],
+    ['HTTP/1.0', [], false],
+    ['HTTP/1.0', ['Connection: Keep-Alive'], true],
+    ['HTTP/1.0', ['Connection: keep-alive, close'], false],
+    ['HTTP/1.1', ['Connection: close\t'], false],
+    ['HTTP/1.1', ['Proxy-Connection: close'], false],
+    ['HTTP/1.0', ['Connection: keep-alive\t'], false],
+  ])('%s %j keeps its connection: %s', (version, fields, keepsAlive) => {
+    expect(headsOf(head(`GET / ${version}`, ...fields))[0]?.keepsAlive).toBe(keepsAlive)
+  })
+
+  test.each([
+    ['with a length', `${head('PUT / HTTP/1.1', 'Content-Length: 2')}hi`, 'hi'],
+    ['with a length of zero', head('PUT / HTTP/1.1', 'Content-Length: 0'), ''],
+    ['chunked', `${CHUNKED}2\r\nhi\r\n00b;a="\\";";b=c\r\n, everybody\r\n0\r\nA: b\r\n\r\n`, 'hi, everybody'],
+    ['in small chunks', `${CHUNKED}${'1\r\na\r\n'.repeat(300)}0;x\r\n\r\n`, 'a'.repeat(300)],
+    ['behind empty lines', `\r\n\r\n${GET}`, ''],
+  ])('%s is complete', (_, text, content) => {
+    const { messages, refusal } = read(text + GET)
+    expect(refusal).toBeUndefined()
+    expect(messages).toMatchObject([
+      { content, isComplete: true },
+      { start: 'GET / 1.1', isComplete: true },
+    ])
+  })
+
+  test('of any kind is read the same, in whatever pieces it comes', () => {
+    const one = fc.constantFrom(
+      GET,
+      `${CHUNKED}3\r\nabc\r\n0\r\n\r\n`,
+      `${head('PUT /x HTTP/1.1', 'Content-Length: 5')}hello`,
+    )
+    const property = fc.property(
+      fc.array(one, { minLength: 1, maxLength: 10 }),
+      fc.array(fc.nat(2_000)),
+      (list, at) => {
+        const bytes = bytesOf(list.join(''))
+        const cuts = [...new Set([...at.map((cut) => cut % bytes.length), bytes.length])].toSorted((a, b) => a - b)
+        const { messages, refusal } = readRequests(bytes, cuts)
+        expect(refusal).toBeUndefined()
+        expect(messages).toHaveLength(list.length)
+        expect(messages.every(({ isComplete }) => isComplete)).toBe(true)
+      },
+    )
+    fc.assert(property, { numRuns: 300 })
+  })
+})
+
+describe('a request is refused, however it is cut', () => {
+  const post = (...fields: string[]) => head('POST / HTTP/1.1', ...fields)
+  test.each([
+    ['request_invalid', 'unknown_method', 'get / HTTP/1.1\r\n'],
+    ['request_invalid', 'unknown_method', 'GETS / HTTP/1.1\r\n'],
+    ['request_invalid', 'unknown_method', 'PRI * HTTP/2.0\r\n'],
+    ['request_invalid', 'control_character', '\x16\x03\x01'],
+    ['http_version_refused', 'unknown_version', 'GET / HTTP/2.0\r\n'],
+    ['http_version_refused', 'unknown_version', 'GET / HTTP/0.9\r\n'],
+    ['http_version_refused', 'unknown_version', 'GET /\r\n'],
+    ['http_version_refused', 'unknown_version', 'DESCRIBE / RTSP/1.0\r\n'],
+    ['request_invalid', 'bad_request_line', 'GET / HTTP/1.2\r\n'],
+    ['request_invalid', 'bad_request_line', 'GET / http/1.1\r\n'],
+    ['request_invalid', 'bad_request_line', 'GET  / HTTP/1.1\r\n'],
+    ['request_invalid', 'bad_request_line', 'GET / HTTP/1.1 \r\n'],
+    ['request_invalid', 'bad_target', 'GET \xe9 HTTP/1.1\r\n'],
+    ['request_invalid', 'bad_target', 'GET /\t HTTP/1.1\r\n'],
+    ['request_invalid', 'bad_target', 'GET x HTTP/1.1\r\n'],
+    ['request_invalid', 'bad_target', 'GET http://a@b@c/ HTTP/1.1\r\n'],
+    ['request_invalid', 'bad_target', 'CONNECT /a HTTP/1.1\r\n'],
+    ['request_invalid', 'bare_lf', 'GET / HTTP/1.1\n'],
+    ['request_invalid', 'bare_lf', 'GET / HTTP/1.1\r\nA: b\n'],
+    ['request_invalid', 'bare_lf', 'GET / HTTP/1.1\r\nA\n'],
+    ['request_invalid', 'bare_lf', 'GET / HTTP/1.1\r\n\n'],
+    ['request_invalid', 'bare_lf', '\n'],
+    ['request_invalid', 'bare_cr', 'GET / HTTP/1.1\r\nA: b\rC: d'],
+    ['request_invalid', 'bare_cr', 'GET / HTTP/1.1\rA'],
+    ['request_invalid', 'bare_cr', 'GET / HTTP/1.1\r\n\rA'],
+    ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA: b\0'],
+    ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA: \x7f'],
+    ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA\x0b: b'],
+    ['request_invalid', 'control_character', 'GET / HTTP/1.1\r\nA\x7f: b'],
+    ['request_invalid', 'bad_field_name', 'GET / HTTP/1.1\r\n: b'],
+    ['request_invalid', 'bad_field_name', 'GET / HTTP/1.1\r\nA\xe9: b'],
+    ['request_invalid', 'bad_field_name', 'GET / HTTP/1.1\r\nA(: b'],
+    ['request_invalid', 'no_colon', 'GET / HTTP/1.1\r\nA\r\n'],
+    ['request_invalid', 'blank_before_colon', 'GET / HTTP/1.1\r\nA : b'],
+    ['request_invalid', 'blank_before_colon', 'GET / HTTP/1.1\r\nA\t: b'],
+    ['request_invalid', 'obs_fold', 'GET / HTTP/1.1\r\nA: b\r\n c'],
+    ['request_invalid', 'obs_fold', 'GET / HTTP/1.1\r\n A: b'],
+    ['request_invalid', 'two_lengths', post('Content-Length: 2', 'content-length: 2')],
+    ...['+2', '-2', '0x2', '1_0', '2 2', '', '2, 2', '2\t', '1'.repeat(16)].map((length) => [
+      'request_invalid',
+      'bad_length',
+      post(`Content-Length: ${length}`),
+    ]),
+    ['request_invalid', 'length_with_coding', post('Content-Length: 2', 'Transfer-Encoding: chunked')],
+    ['request_invalid', 'length_with_coding', post('Transfer-Encoding: chunked', 'Content-Length: 2')],
+    ['request_invalid', 'two_codings', post('Transfer-Encoding: chunked', 'Transfer-Encoding: chunked')],
+    ...[
+      '',
+      ',chunked',
+      'chunked,',
+      'chunked \t ',
+      'chunked;a=b',
+      'chu nked',
+      'chunked, gzip',
+      'identity',
+      'xchunked',
+      'chunked, chunked',
+    ].map((coding) => ['request_invalid', 'bad_coding', post(`Transfer-Encoding: ${coding}`)]),
+    ...['gzip, chunked', 'GZIP ,\tdeflate,Chunked'].map((coding) => [
+      'transfer_coding_refused',
+      'unknown_coding',
+      post(`Transfer-Encoding: ${coding}`),
+    ]),
+    ['request_invalid', 'coding_in_http_1_0', head('POST / HTTP/1.0', 'Transfer-Encoding: chunked')],
+    ...['0x2', '+2', '-0', ' 2', '2 ', '2\t', '0_2', 'g', '', '0'.repeat(17), '1'.repeat(14)].map((size) => [
+      'request_invalid',
+      'bad_chunk_size',
+      `${CHUNKED}${size}\r\n`,
+    ]),
+    ...[';', '; a', ';a ', ';a=', ';a==', ';a=b=c', ';a="', ';a="b"c', ';=b', ';a=\xe9', ' ;a', ';a="\\'].map(
+      (extension) => [
+        'request_invalid',
+        extension.startsWith(' ') ? 'bad_chunk_size' : 'bad_chunk_extension',
+        `${CHUNKED}2${extension}\r\n`,
+      ],
+    ),
+    ['request_invalid', 'bare_lf', `${CHUNKED}2\nhi\r\n`],
+    ['request_invalid', 'bare_lf', `${CHUNKED}2;a\nhi\r\n`],
+    ['request_invalid', 'bare_lf', `${CHUNKED}2\r\nhi\n`],
+    ['request_invalid', 'bare_cr', `${CHUNKED}2\r\r\n`],
+    ['request_invalid', 'control_character', `${CHUNKED}2;a="\0`],
+    ['request_invalid', 'bad_chunk_end', `${CHUNKED}2\r\nhiXX0`],
+    ['request_invalid', 'bare_cr', `${CHUNKED}2\r\nhi\rX`],
+    ...['Content-Length: 2', 'transfer-encoding: chunked', 'Connection: close'].map((line) => [
+      'request_invalid',
+      'bad_trailer',
+      `${CHUNKED}0\r\n${line}\r\n`,
+    ]),
+    ['request_invalid', 'obs_fold', `${CHUNKED}0\r\nA: b\r\n c`],
+  ] as [string, string, string][])('%s %s %j', (code, reason, text) => {
+    const { refusal, messages } = read(text)
+    expect(refusal).toBe(reason)
+    expect(messages.some(({ isComplete }) => isComplete)).toBe(false)
+    expect(new MalformedMessage(refusal as MalformedMessage['reason']).refusalCode).toBe(code)
+  })
+
+  test.each([
+    ['too_many_fields', '1,001 fields', post(...Array.from({ length: 1_001 }, () => 'a:'))],
+    ['head_too_large', 'a field of 16 KiB', post(`A: ${'a'.repeat(16 * 1024)}`)],
+    ['head_too_large', 'empty lines', '\r\n'.repeat(8 * 1024)],
+    ['head_too_large', 'a trailer of 16 KiB', `${CHUNKED}0\r\nA: ${'a'.repeat(16 * 1024)}`],
+  ])('request_head_too_large %s %s', (reason, _, text) => {
+    expect(read(text).refusal).toBe(reason)
+    expect(new MalformedMessage(reason as MalformedMessage['reason']).refusalCode).toBe('request_head_too_large')
+  })
+
+  test('an extension of 4 KiB', () => {
+    expect(read(`${CHUNKED}2;${'a'.repeat(4 * 1024)}`).refusal).toBe('chunk_line_too_long')
+  })
+
+  test('and stays refused', () => {
+    const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+    const refused = bytesOf('\n')
+    expect(() => parser.read(refused, 0, 1)).toThrow('bare_lf')
+    expect(() => parser.read(bytesOf(GET), 0, GET.length)).toThrow('bare_lf')
+  })
+})
+
+test('a head may have exactly 16 KiB and 1,000 fields', () => {
+  const many = Array.from({ length: 1_000 }, () => 'a:')
+  expect(read(head('GET / HTTP/1.1', ...many)).messages).toHaveLength(1)
+  const rest = head('GET / HTTP/1.1', 'A: ').length
+  const largest = head('GET / HTTP/1.1', `A: ${'a'.repeat(16 * 1024 - rest)}`)
+  expect(read(largest).refusal).toBeUndefined()
+  expect(read(largest.replace('A: ', 'A: a')).refusal).toBe('head_too_large')
+})
+
+test('the parser stops behind each message', () => {
+  const told: string[] = []
+  const parser = new RequestParser({
+    requestHead: () => told.push('head'),
+    messageContent: () => told.push('content'),
+    messageEnd: (next) => told.push(`end at ${next}`),
+  })
+  const bytes = bytesOf(GET + GET)
+  expect(parser.read(bytes, 0, bytes.length)).toBe(GET.length)
+  expect(told.splice(0)).toEqual(['head', `end at ${GET.length}`])
+  expect(parser.read(bytes, GET.length, bytes.length)).toBe(bytes.length)
+  expect(told).toEqual(['head', `end at ${bytes.length}`])
+})
+
+test('the fields of a head and of its trailers are counted apart', () => {
+  const most = Array.from({ length: 1_000 }, () => 'a:')
+  const text = `${head('POST / HTTP/1.1', 'Transfer-Encoding: chunked', ...most.slice(1))}0\r\n${most.join('\r\n')}\r\n\r\n`
+  expect(read(text).messages).toMatchObject([{ isComplete: true }])
+  expect(read(text.replace('0\r\na:', '0\r\na:\r\na:')).refusal).toBe('too_many_fields')
+})
+
+test('between messages, only empty lines have come', () => {
+  const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+  const between: boolean[] = []
+  const text = `\r\n${GET}${head('PUT / HTTP/1.1', 'Content-Length: 2')}hi\r\nG`
+  for (const octet of text) {
+    parser.read(bytesOf(octet), 0, 1)
+    between.push(parser.isBetweenMessages)
+  }
+  const expected = [...text].map(
+    (_, i) => i === 1 || i === 1 + GET.length || i === text.length - 4 || i === text.length - 2,
+  )
+  expect(between).toEqual(expected)
+})
+
+describe('what has no end costs little', () => {
+  const FLOODS: readonly [string, string, string][] = [
+    ['a head in single octets', `GET / HTTP/1.1\r\nA: `, 'a'],
+    ['fields', 'GET / HTTP/1.1\r\n', 'a:\r\n'],
+    ['empty lines', '', '\r\n'],
+    ['an extension', `${CHUNKED}1;`, 'a'],
+    ['trailers', `${CHUNKED}0\r\n`, 'a: b\r\n'],
+  ]
+  test.each(FLOODS)('%s', (_, start, piece) => {
+    const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+    parser.read(bytesOf(start), 0, start.length)
+    const bytes = bytesOf(piece)
+    let sent = 0
+    const flood = () => {
+      for (; sent < 100_000; sent += bytes.length) {
+        for (let at = 0; at < bytes.length; at++) parser.read(bytes.subarray(at, at + 1), 0, 1)
+      }
+    }
+    expect(flood).toThrow(MalformedMessage)
+    expect(sent).toBeLessThanOrEqual(16 * 1024)
+  })
+
+  test('64 KiB of chunks of one octet are one event, and the buffer holds it', () => {
+    const told: string[] = []
+    const parser = new RequestParser({
+      requestHead: () => {},
+      messageContent: (bytes, start, end) => told.push(bytes.toString('latin1', start, end)),
+      messageEnd: () => {},
+    })
+    parser.read(bytesOf(CHUNKED), 0, CHUNKED.length)
+    const chunks = bytesOf('1\r\na\r\n'.repeat(10_922))
+    expect(parser.read(chunks, 0, chunks.length)).toBe(chunks.length)
+    expect(told).toEqual(['a'.repeat(10_922)])
+  })
+})

@@ -1,0 +1,69 @@
+import { expect, test } from 'vitest'
+import { HttpDate, ResponseHead, responseHeadText } from '../../../src/http1/response-head.ts'
+import { fc } from '../../support/properties.ts'
+import { headOfResponse } from '../../support/received-response.ts'
+
+const DATE = new HttpDate()
+const KEPT = 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'
+const CLOSING = 'Connection: close\r\n'
+
+function headWith(fields: readonly string[], hasDate = true, status = 200, reason = 'OK'): ResponseHead {
+  const received = {
+    status,
+    reason,
+    contentLength: undefined,
+    hasContent: true,
+    keepsAlive: true,
+    keepAliveSeconds: undefined,
+    rawFields: [],
+  }
+  return Object.assign(new ResponseHead(received), { fields, hasDate })
+}
+
+test.each<[string, boolean, string, string]>([
+  ['counted', false, KEPT, KEPT],
+  ['counted, the last', false, CLOSING, CLOSING],
+  ['chunked', true, KEPT, `Transfer-Encoding: chunked\r\n${KEPT}`],
+])('%s', (_, isChunked, connection, added) => {
+  const head = Object.assign(headWith(['X-A', '1', 'x-a', 'caf\u00e9']), { variesByOrg: true })
+  expect(responseHeadText(head, isChunked, DATE, connection)).toBe(
+    `HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: caf\u00e9\r\n${added}\r\n`,
+  )
+})
+
+test('an empty reason keeps its space', () => {
+  expect(responseHeadText(headWith([], true, 404, ''), false, DATE, CLOSING)).toMatch(/^HTTP\/1\.1 404 \r\n/)
+})
+
+test('a Date is added if there is none', () => {
+  const before = Math.floor(Date.now() / 1_000) * 1_000
+  const [, date = ''] = /\r\nDate: (.*)\r\n/.exec(responseHeadText(headWith([], false), false, DATE, KEPT)) ?? []
+  expect(date).toBe(new Date(date).toUTCString())
+  expect(Date.parse(date)).toBeGreaterThanOrEqual(before)
+  expect(Date.parse(date)).toBeLessThanOrEqual(Date.now())
+  expect(responseHeadText(headWith(['date', 'never'], true), false, DATE, KEPT)).not.toContain('Date:')
+})
+
+test('every accepted head is written as one head, with no additional lines', () => {
+  const lines = fc.array(
+    fc.oneof(
+      fc.string({ unit: fc.integer({ min: 0, max: 255 }).map((code) => String.fromCharCode(code)), maxLength: 20 }),
+      fc.constantFrom('X: 1', 'Set-Cookie: a=1', 'Connection: x', 'X: a\rY: b', 'X: a\nY: b', 'Content-Length: 3'),
+    ),
+    { maxLength: 6 },
+  )
+  const reason = fc.string({ unit: fc.constantFrom('a', ' ', '\r', '\n', '\u0000', '\u00e9', ':'), maxLength: 6 })
+  let taken = 0
+  const property = fc.property(reason, lines, (words, fields) => {
+    const head = headOfResponse(`HTTP/1.1 200 ${words}`, ...fields)
+    if (head === undefined) return
+    taken++
+    const text = responseHeadText(head, false, DATE, CLOSING)
+    expect(text.indexOf('\r\n\r\n')).toBe(text.length - 4)
+    const written = text.slice(0, -4).split('\r\n')
+    expect(written).toHaveLength(1 + head.fields.length / 2 + (head.hasDate ? 0 : 1) + (head.variesByOrg ? 0 : 1) + 1)
+    for (const line of written) expect(line).toMatch(/^[\t\x20-\x7e\x80-\xff]+$/)
+  })
+  fc.assert(property, { numRuns: 2_000 })
+  expect(taken).toBeGreaterThan(50)
+})

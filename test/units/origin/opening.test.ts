@@ -1,0 +1,177 @@
+/** Connections to the origin that cannot be opened, and the end of all connections. */
+
+import { once } from 'node:events'
+import { readFileSync } from 'node:fs'
+import { connect, createServer, isIP, type Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
+import { createSecureContext } from 'node:tls'
+import { describe, expect, test } from 'vitest'
+import type { Lookup } from '../../../src/origin/address-race.ts'
+import { Origin } from '../../../src/origin/origin.ts'
+import { CA_FILE, certificate } from '../../support/certificates.ts'
+import { openDeadEnd } from '../../support/dead-end.ts'
+import { listening } from '../../support/listening.ts'
+import { startOrigin } from '../../support/origin.ts'
+import { FRESH, onCue, startOriginPool } from '../../support/origin-pool.ts'
+import { Recorder } from '../../support/recorder.ts'
+
+test('a listener that closes during the TLS handshake fails the attempt at once', async () => {
+  await using server = await listening(createServer((socket) => socket.end()))
+  const baseUrl = new URL(`https://127.0.0.1:${server.port}`)
+  await using pool = await startOriginPool(undefined, { baseUrl })
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_terminated' })
+})
+
+describe.skipIf(process.platform !== 'linux')('a name with several addresses', () => {
+  /** Says that the name has these addresses. */
+  const finds =
+    (...addresses: readonly string[]): Lookup =>
+    (_, __, done) =>
+      done(
+        null,
+        addresses.map((address) => ({ address, family: isIP(address) })),
+      )
+  const far = (port: number) => new URL(`http://far.test:${port}`)
+
+  // Node's own way gives up an address after 250 ms.
+  test('an attempt that takes long succeeds, although the one after it has failed', async () => {
+    await using slow = await openDeadEnd('127.0.0.2')
+    await using pool = await startOriginPool(undefined, {
+      baseUrl: far(slow.port),
+      lookup: finds('127.0.0.2', '127.0.0.3'), // nobody listens on the second
+    })
+    const sent = pool.send('/')
+    await setTimeout(400)
+    slow.wake()
+    expect((await sent.ended()).content.toString()).toBe('awake')
+  })
+
+  test('those that do not answer delay the one that does by 250 ms each, and its family comes second', async ({
+    skip,
+  }) => {
+    await using dead = await openDeadEnd('127.0.0.2')
+    await using server = await startOrigin(undefined, { host: '::1', port: dead.port }).catch(() => undefined)
+    if (server === undefined) return skip('this machine has no IPv6')
+    const lookup = finds('127.0.0.2', '127.0.0.2', '127.0.0.2', '::1')
+    await using pool = await startOriginPool(undefined, { baseUrl: far(server.port), lookup })
+    const startedAt = performance.now()
+    await pool.send('/').ended()
+    expect(performance.now() - startedAt).toBeGreaterThan(240)
+    expect(server.connections).toHaveLength(1)
+  })
+
+  test('if none answers in time, the error names the setting', async () => {
+    await using dead = await openDeadEnd('127.0.0.2')
+    await using pool = await startOriginPool(undefined, {
+      baseUrl: far(dead.port),
+      lookup: finds('127.0.0.2', '127.0.0.3'),
+      connectTimeoutMs: 400,
+    })
+    expect(await pool.send('/').failed()).toMatchObject({
+      code: 'connection_timeout',
+      hint: expect.stringContaining('origin.connectTimeout'),
+    })
+  })
+
+  test('if all fail, the first that could be reached at all speaks for all', async () => {
+    const lookup = finds('2001:db8::1', '127.0.0.2', '127.0.0.3') // the first is an example: no network leads to it
+    await using pool = await startOriginPool(undefined, { baseUrl: far(1), lookup })
+    const error = await pool.send('/').failed()
+    expect(error).toMatchObject({ code: 'connection_refused', message: expect.stringContaining('127.0.0.2') })
+  })
+})
+
+test('a name without an address is a dns_error', async () => {
+  await using pool = await startOriginPool(undefined, { baseUrl: new URL('http://nowhere.invalid') })
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'dns_error' })
+})
+
+describe('the end of all connections', () => {
+  test('every attempt fails, in whatever state, and every connection ends', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 2 })
+    const idle = pool.send('/idle')
+    await pool.seen(1)
+    cue.answer('/idle')
+    await idle.ended()
+    const underWay = pool.send('/under-way')
+    await pool.seen(2)
+    const connecting = pool.send('/connecting')
+    const waiting = pool.send('/waiting')
+    const fresh = pool.send('/fresh', FRESH)
+    pool.origin.close()
+    for (const recorder of [underWay, connecting, waiting, fresh]) {
+      expect(recorder.told.at(-1)).toBe('failed')
+      expect(recorder.error).toMatchObject({ code: 'connection_terminated' })
+    }
+    await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
+    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+    expect(idle.told).toEqual(['connected', 'head', 'end'])
+  })
+
+  test('an attempt during the end fails at once, and opens no connection', async () => {
+    const cue = onCue()
+    await using pool = await startOriginPool(cue.script, { connections: 1 })
+    const again: Recorder[] = []
+    const retrying = [pool.send('/under-way'), pool.send('/waiting')]
+    for (const recorder of retrying) {
+      recorder.onTold = (what) => {
+        if (what === 'failed') again.push(pool.send('/again'), pool.send('/again', FRESH))
+      }
+    }
+    await pool.seen(1)
+    pool.origin.close()
+    again.push(pool.send('/late'), pool.send('/late', FRESH))
+    expect(again).toHaveLength(6)
+    for (const recorder of again) expect(recorder.told).toEqual(['failed'])
+    await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
+    expect(pool.server.connections).toHaveLength(1)
+  })
+})
+
+test('a connection that a tunnel brings after the time limit is closed', async () => {
+  let bring = (_: Socket) => {}
+  await using pool = await startOriginPool(undefined, {
+    connectTimeoutMs: 50,
+    tunnel: {
+      proxy: 'proxy.example:3128',
+      open: (done) => {
+        bring = done
+        return () => {} // too late for it
+      },
+    },
+  })
+  const socket = connect(pool.server.port, '127.0.0.1')
+  await once(socket, 'connect')
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_timeout' })
+  bring(socket)
+  expect(socket.destroyed).toBe(true)
+})
+
+test('a TLS session that comes late is not used under other trusted certificates', async () => {
+  let secureContext = createSecureContext({ ca: readFileSync(CA_FILE) })
+  await using server = await startOrigin(undefined, { tls: certificate('localhost') })
+  const origin = new Origin({
+    baseUrl: new URL(server.url),
+    connections: 4,
+    connectTimeoutMs: 5_000,
+    get secureContext() {
+      return secureContext
+    },
+  })
+  const first = new Recorder()
+  const second = new Recorder(FRESH)
+  first.onTold = (what) => {
+    if (what !== 'connected') return
+    // The session of the first connection is still on its way.
+    secureContext = createSecureContext({ ca: certificate('self-signed').cert })
+    origin.dispatch(second.attempt)
+  }
+  origin.dispatch(first.attempt)
+  await first.ended()
+  expect(await second.failed()).toMatchObject({ code: 'tls_certificate_error' })
+  const third = new Recorder(FRESH)
+  origin.dispatch(third.attempt)
+  expect(await third.failed()).toMatchObject({ code: 'tls_certificate_error' })
+  origin.close()
+})

@@ -1,0 +1,106 @@
+import { describe, expect, test } from 'vitest'
+import { Secret } from '../../../src/secret.ts'
+import { AppCredentials, AppKey } from '../../../src/token/app-credentials.ts'
+
+const keyOf = (secret: string) => new AppKey('app', new Secret(secret))
+const decode = (authorization: string) => Buffer.from(authorization.replace('Basic ', ''), 'base64').toString('utf8')
+
+test('the App key is the base64 of id and secret, whatever the secret holds', () => {
+  const key = new AppKey('app-1', new Secret(' a:b/ü€" '))
+  expect(key.reveal()).toMatch(/^Basic [A-Za-z0-9+/]+=*$/)
+  expect(decode(key.reveal())).toBe('app-1: a:b/ü€" ')
+})
+
+describe('two secrets', () => {
+  /** A service that accepts some secrets, and a file. */
+  class Rotation {
+    readonly events: string[] = []
+    accepted: readonly string[] = ['a']
+    readonly #credentials = new AppCredentials(keyOf('a'), (state, inUse) => {
+      this.events.push(`${state}: uses ${inUse.reveal()}`)
+    })
+
+    offer(...secrets: string[]): void {
+      for (const secret of secrets) this.#credentials.offer(keyOf(secret))
+    }
+
+    /** The secrets that one mint tried. */
+    mint(): string {
+      const first = this.#credentials.key
+      if (this.#call(first)) return first.secret.reveal()
+      const other = this.#credentials.rejected(first)
+      if (other === first) return `${first.secret.reveal()} failed`
+      const tried = `${first.secret.reveal()} ${other.secret.reveal()}`
+      if (this.#call(other)) return tried
+      this.#credentials.rejected(other)
+      return `${tried} failed`
+    }
+
+    #call(key: AppCredentials['key']): boolean {
+      const isAccepted = this.accepted.includes(key.secret.reveal())
+      if (isAccepted) this.#credentials.accepted(key)
+      return isAccepted
+    }
+
+    get isLatestRejected(): boolean {
+      return this.#credentials.state === 'rejected'
+    }
+  }
+
+  test('a service that takes it over later costs one call more, then and now', () => {
+    const rotation = new Rotation()
+    rotation.mint()
+    rotation.offer('b')
+    expect([rotation.mint(), rotation.mint()]).toEqual(['b a', 'a'])
+    expect(rotation.isLatestRejected).toBe(true)
+    rotation.accepted = ['b']
+    expect([rotation.mint(), rotation.mint()]).toEqual(['a b', 'b'])
+    expect(rotation.isLatestRejected).toBe(false)
+    expect(rotation.events).toEqual(['loaded: uses b', 'rejected: uses a', 'accepted: uses b'])
+  })
+
+  test('half a secret does not drive out the one that works, also before the first mint', () => {
+    for (const isWarm of [true, false]) {
+      const rotation = new Rotation()
+      if (isWarm) rotation.mint()
+      rotation.offer('ha', 'half', 'other')
+      expect([rotation.mint(), rotation.mint()]).toEqual(['other a', 'a'])
+    }
+  })
+
+  test('a file that goes back to the secret before, judged or not: each is tried once', () => {
+    for (const isJudged of [true, false]) {
+      const rotation = new Rotation()
+      rotation.offer('b')
+      if (isJudged) rotation.mint()
+      rotation.offer('a')
+      expect(rotation.mint()).toBe('a')
+      rotation.accepted = []
+      expect(rotation.mint()).toBe('a b failed')
+    }
+  })
+
+  test('the 401 of one org changes nothing for the others', () => {
+    const rotation = new Rotation()
+    rotation.accepted = ['a', 'b']
+    rotation.mint()
+    rotation.offer('b')
+    rotation.mint()
+    rotation.accepted = []
+    expect(rotation.mint()).toBe('b a failed')
+    rotation.accepted = ['a', 'b']
+    expect([rotation.mint(), ...rotation.events]).toEqual(['b', 'loaded: uses b', 'accepted: uses b'])
+  })
+
+  test('the same file again is no news, and a late success of the old secret does not bring it back', () => {
+    const states: string[] = []
+    const credentials = new AppCredentials(keyOf('a'), (state) => states.push(state))
+    const old = credentials.key
+    credentials.rejected(old)
+    credentials.offer(keyOf('b'))
+    credentials.accepted(old)
+    credentials.offer(keyOf('b'))
+    expect(credentials.key.secret.reveal()).toBe('b')
+    expect(states).toEqual(['loaded'])
+  })
+})

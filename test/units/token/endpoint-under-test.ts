@@ -1,0 +1,50 @@
+/** The real client of the token endpoint, with a scripted endpoint, and a record of all its events. */
+
+import type { OrgId } from '../../../src/org-id.ts'
+import { call } from '../../../src/origin/call.ts'
+import { Origin, type OriginOptions } from '../../../src/origin/origin.ts'
+import { Secret } from '../../../src/secret.ts'
+import { AppCredentials, AppKey } from '../../../src/token/app-credentials.ts'
+import { type TokenEndpointOptions, tokenEndpoint } from '../../../src/token/token-endpoint.ts'
+import type { SettledMint, TokenSource } from '../../../src/token/token-source.ts'
+import type { Service } from '../../support/service.ts'
+
+export const ACME = 'acme' as OrgId
+export const GLOBEX = 'globex' as OrgId
+
+/** As version 2.0 of the service has it. */
+export const ENDPOINT = {
+  endpoint: { method: 'POST', path: '/v2/orgs/{orgId}/access' },
+  field: ['orgAccessToken'],
+} as const
+
+export class EndpointUnderTest implements AsyncDisposable {
+  readonly credentials: AppCredentials
+  readonly endpoint: TokenSource
+  readonly mints: SettledMint[] = []
+  readonly #origin: Origin
+
+  constructor(
+    service: Service,
+    { timeoutMs = 5_000, ...options }: Partial<TokenEndpointOptions & OriginOptions & { timeoutMs: number }> = {},
+  ) {
+    const { appId, appSecret } = service.tokens
+    const baseUrl = new URL(service.baseUrl)
+    const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
+    this.#origin = new Origin(origin)
+    this.credentials = new AppCredentials(new AppKey(appId, new Secret(appSecret)))
+    this.endpoint = tokenEndpoint({
+      baseUrl,
+      credentials: this.credentials,
+      ...ENDPOINT,
+      userAgent: 'org-access-proxy/test',
+      call: (request, onCall) => call(this.#origin, request, timeoutMs, onCall),
+      observer: { mintSettled: (mint) => this.mints.push(mint) },
+      ...options,
+    })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#origin.close()
+  }
+}

@@ -1,0 +1,266 @@
+/**
+ * The token cache and a careful client, each in front of its own instance of a token service, under the same load, with a
+ * virtual clock: minutes pass in a second, and the same seed gives the same run. The cache is real; only time and the network
+ * are simulated.
+ */
+
+import { TokenError } from '../../../../src/errors.ts'
+import { RejectedToken } from '../../../../src/gateway/rejected-token.ts'
+import type { OrgId } from '../../../../src/org-id.ts'
+import type { RequestKind } from '../../../../src/token/org-tokens.ts'
+import type { RejectionKind } from '../../../../src/token/rejection.ts'
+import { TokenCache } from '../../../../src/token/token-cache.ts'
+import { AccessToken } from '../../../../src/token/token-source.ts'
+import type { Random } from '../../../support/seed.ts'
+import { TOKEN_CACHE_OPTIONS } from '../../../support/token-cache-options.ts'
+import { CarefulClient } from './careful-client.ts'
+import { EventQueue } from './event-queue.ts'
+import { type ServiceKind, TokenService } from './services.ts'
+
+export interface Load {
+  readonly orgs: number
+  readonly perSecond: number
+  readonly seconds: number
+  /** Share of the requests that cannot be repeated. */
+  readonly onceShare: number
+}
+
+export interface Outcome {
+  requests: number
+  /** Rejections that clients saw although the request was allowed. */
+  rejected: number
+  /** The same, of requests that the proxy cannot repeat. */
+  rejectedOnce: number
+  failed: number
+  mints: number
+  /** Requests that the service rejected although they were allowed, and all others that it rejected. */
+  rejectedByService: number
+  /** Forbidden requests. */
+  forbidden: number
+  /** The mean time beyond one round trip, over all allowed requests. */
+  meanWaitMs: number
+}
+
+const ONE_WAY_MS = 2
+const MINT_MS = 20
+/** A virtual instant is over when all promises have gone as many hops. */
+const HOPS = 24
+
+export class World {
+  readonly #queue = new EventQueue()
+  #now = 0
+
+  now = () => this.#now
+
+  after(delayMs: number, run: () => void): void {
+    this.#queue.add(this.#now + Math.max(delayMs, 0), run)
+  }
+
+  wait = <T>(delayMs: number, sooner?: Promise<T>): Promise<T | undefined> => {
+    const late = this.sleep(delayMs).then(() => undefined)
+    return sooner === undefined ? late : Promise.race([sooner, late])
+  }
+
+  sleep = (delayMs: number) => new Promise<void>((resolve) => this.after(delayMs, resolve))
+
+  async runUntil(at: number): Promise<void> {
+    while (this.#queue.nextAt <= at) {
+      this.#now = this.#queue.nextAt
+      this.#queue.take()?.()
+      for (let hop = 0; hop < HOPS; hop += 1) await undefined
+    }
+    this.#now = at
+  }
+}
+
+interface Request {
+  readonly org: number
+  readonly kind: RequestKind
+  readonly isForbidden: boolean
+}
+
+type Send = (request: Request) => Promise<number>
+
+/** Runs the load against both. The careful client knows `rejected`; the proxy has to find it out. */
+export async function compare(
+  kind: ServiceKind,
+  load: Load,
+  random: Random,
+): Promise<{ readonly proxy: Outcome; readonly client: Outcome }> {
+  const own = { ...load, ...kind.load }
+  const proxy = await run(kind, own, random.numbered(1), random.numbered(2), proxyOver)
+  const client = await run(kind, own, random.numbered(1), random.numbered(2), clientOver)
+  return { proxy, client }
+}
+
+async function run(
+  kind: ServiceKind,
+  load: Load,
+  loadRandom: Random,
+  serviceRandom: Random,
+  start: (world: World, service: TokenService, random: Random) => Send,
+): Promise<Outcome> {
+  const world = new World()
+  const service = new TokenService(kind, serviceRandom)
+  const send = start(world, service, serviceRandom.numbered(3))
+  const meter = new Meter(world, service, send)
+  const next = () => {
+    const isForbidden = loadRandom.next() < (kind.forbiddenShare ?? 0)
+    const requestKind = loadRandom.next() < load.onceShare ? 'once' : 'repeatable'
+    meter.request({ org: Math.floor(loadRandom.next() * load.orgs), kind: requestKind, isForbidden })
+    world.after((1_000 / load.perSecond) * (0.5 + loadRandom.next()), next)
+  }
+  next()
+  const { othersMintEveryMs } = kind
+  const mintElsewhere = () => {
+    service.mintElsewhere(world.now())
+    world.after((othersMintEveryMs ?? 0) * (0.5 + loadRandom.next()), mintElsewhere)
+  }
+  if (othersMintEveryMs !== undefined) world.after(othersMintEveryMs, mintElsewhere)
+  await world.runUntil(load.seconds * 1_000)
+  return meter.outcome()
+}
+
+class Meter {
+  readonly #world: World
+  readonly #service: TokenService
+  readonly #send: Send
+  readonly #counts = { requests: 0, rejected: 0, rejectedOnce: 0, failed: 0, forbidden: 0 }
+  #waitedMs = 0
+
+  constructor(world: World, service: TokenService, send: Send) {
+    this.#world = world
+    this.#service = service
+    this.#send = send
+  }
+
+  request(request: Request): void {
+    const startedAt = this.#world.now()
+    this.#counts.requests += 1
+    const ended = (status: number) => {
+      const waitedMs = this.#world.now() - startedAt - 2 * ONE_WAY_MS
+      if (request.isForbidden) {
+        this.#counts.forbidden += 1
+        return
+      }
+      this.#waitedMs += waitedMs
+      if (status === 0) this.#counts.failed += 1
+      else if (status >= 400) this.#counts[request.kind === 'once' ? 'rejectedOnce' : 'rejected'] += 1
+    }
+    this.#send(request).then(ended, () => ended(0))
+  }
+
+  outcome(): Outcome {
+    const { requests, forbidden } = this.#counts
+    return {
+      ...this.#counts,
+      mints: this.#service.mints,
+      rejectedByService: this.#service.rejections,
+      meanWaitMs: this.#waitedMs / Math.max(requests - forbidden, 1),
+    }
+  }
+}
+
+function exchange(world: World, service: TokenService, token: string, isForbidden: boolean): Promise<number> {
+  return new Promise((resolve) => {
+    world.after(ONE_WAY_MS, () => {
+      const status = service.answer(token, isForbidden, world.now())
+      world.after(ONE_WAY_MS, () => resolve(status))
+    })
+  })
+}
+
+function mint(world: World, service: TokenService, org: number, random: Random) {
+  const mintMs = (service.kind.mintMs ?? MINT_MS) * (0.5 + random.next())
+  return new Promise<NonNullable<ReturnType<TokenService['mint']>>>((resolve, reject) => {
+    world.after(mintMs / 2, () => {
+      const issued = service.mint(org, world.now())
+      world.after(mintMs / 2, () => {
+        if (issued === undefined) reject(new TokenError('token_endpoint_unavailable', 'simulated'))
+        else resolve(issued)
+      })
+    })
+  })
+}
+
+function clientOver(world: World, service: TokenService, random: Random): Send {
+  const client = new CarefulClient(
+    {
+      now: world.now,
+      sleep: world.sleep,
+      mint: async (org) => {
+        const at = world.now()
+        return { name: (await mint(world, service, org, random)).name, at }
+      },
+    },
+    new Set([401, service.kind.endStatus ?? 401]),
+  )
+  return ({ org, isForbidden }) => client.request(org, (token) => exchange(world, service, token, isForbidden))
+}
+
+function proxyOver(world: World, service: TokenService, random: Random): Send {
+  const names = new Map<AccessToken, string>()
+  const cache = new TokenCache(
+    {
+      ...TOKEN_CACHE_OPTIONS,
+      now: world.now,
+      day: world.now,
+      wait: world.wait,
+      random: () => random.next(),
+    },
+    {
+      mint: async (org) => {
+        const mintedAt = world.now()
+        const issued = await mint(world, service, Number(org.slice(4)), random)
+        const statedLifeMs = service.kind.statesEnd === true ? issued.lifeMs : undefined
+        const token = new AccessToken(issued.name, mintedAt, statedLifeMs, undefined, mintedAt)
+        names.set(token, issued.name)
+        return token
+      },
+    },
+  )
+  return async ({ org, kind, isForbidden }) => {
+    const [forbidden, allowed] = service.kind.forbidsById === true ? ['things/1', 'things/2'] : ['admin', 'things']
+    const path = `/v2/${isForbidden ? forbidden : allowed}`
+    const send = async (token: AccessToken) => ({
+      status: await exchange(world, service, names.get(token) ?? '', isForbidden),
+    })
+    return throughCache(cache, world.now, { org: `org-${org}` as OrgId, kind, path }, send)
+  }
+}
+
+export interface ProxiedRequest {
+  readonly org: OrgId
+  readonly kind: RequestKind
+  readonly path: string
+  readonly method?: string | undefined
+  readonly hasLeft?: () => boolean
+}
+
+interface ServiceAnswer {
+  readonly status: number
+  readonly challenge?: string
+}
+
+/** Does what an exchange of the gateway does with the tokens. Resolves with the status that the client sees. */
+export async function throughCache(
+  cache: TokenCache,
+  now: () => number,
+  proxied: ProxiedRequest,
+  send: (token: AccessToken) => Promise<ServiceAnswer>,
+  onRejection?: (kind: RejectionKind) => void,
+): Promise<number> {
+  const { org, kind, method = 'GET' } = proxied
+  let { token } = cache.get(org, kind) ?? (await cache.obtain(org, proxied))
+  const rejection = new RejectedToken(cache, { ...proxied, method })
+  for (;;) {
+    const sentAt = now()
+    const { status, challenge = '' } = await send(token)
+    const next = rejection.judge({ token, sentAt, status, challenge })
+    if (next === undefined) {
+      if (rejection.kind !== undefined) onRejection?.(rejection.kind)
+      return status
+    }
+    token = await next
+  }
+}

@@ -1,0 +1,310 @@
+import { once } from 'node:events'
+import { type AddressInfo, createServer } from 'node:net'
+import { inspect } from 'node:util'
+import { describe, expect, test } from 'vitest'
+import { TokenError } from '../../../src/errors.ts'
+import type { OrgId } from '../../../src/org-id.ts'
+import { tunnelFor } from '../../../src/origin/proxy-tunnel.ts'
+import { Secret } from '../../../src/secret.ts'
+import { AppKey } from '../../../src/token/app-credentials.ts'
+import { Canaries } from '../../support/canaries.ts'
+import { startConnectProxy } from '../../support/connect-proxy.ts'
+import type { Reply } from '../../support/origin-connection.ts'
+import { resetNow } from '../../support/reset-now.ts'
+import { type Service, startService } from '../../support/service.ts'
+import type { MintScript } from '../../support/token-endpoint.ts'
+import { ACME, EndpointUnderTest, GLOBEX } from './endpoint-under-test.ts'
+
+async function failureOf(mint: Promise<unknown>): Promise<TokenError> {
+  const error = await mint.then(
+    () => undefined,
+    (reason: unknown) => reason,
+  )
+  if (error instanceof TokenError) return error
+  throw new Error(`no TokenError, but ${inspect(error)}`)
+}
+
+function blockFor(ms: number): void {
+  const startedAt = performance.now()
+  while (performance.now() - startedAt < ms);
+}
+
+function replyWith(reply: Reply): MintScript {
+  return () => reply
+}
+
+describe('the call', () => {
+  test('the org is one segment of the path, whatever its characters', async () => {
+    await using service = await startService()
+    await using client = new EndpointUnderTest(service)
+    const orgs = ['a:80', 'a@evil', 'a;v=1', 'a+b=c', '~x.y-z_', "it's(1)*!"] as OrgId[]
+    for (const org of orgs) await client.endpoint.mint(org)
+    expect(service.tokens.mints.map((mint) => mint.org)).toEqual(orgs)
+  })
+
+  test('another version of the service: method, path and field of the configuration', async () => {
+    await using service = await startService({
+      acceptsAnyToken: true,
+      script: () => ({ content: '{"expires_in":60,"data":{"token":"t.k"}}' }),
+    })
+    const endpoint = { method: 'PUT', path: '/v2.1/tenants/{orgId}/tokens/new' }
+    await using client = new EndpointUnderTest(service, { endpoint, field: ['data', 'token'] })
+    const token = await client.endpoint.mint('a:$&' as OrgId)
+    expect([token.reveal(), token.statedLifeMs]).toEqual(['Bearer t.k', 60_000])
+    const [request] = service.requests
+    expect([request?.method, request?.target]).toEqual(['PUT', '/v2.1/tenants/a%3A%24%26/tokens/new'])
+    expect(request?.values('content-length')).toEqual(['0'])
+  })
+
+  test('the age of the token counts from before the call', async () => {
+    let askedAt = 0
+    await using service = await startService({
+      mint: async (mint) => {
+        askedAt = performance.now()
+        await new Promise((resolve) => setTimeout(resolve, 20))
+        return mint.issue()
+      },
+    })
+    await using client = new EndpointUnderTest(service)
+    expect((await client.endpoint.mint(ACME)).mintedAt).toBeLessThanOrEqual(askedAt)
+  })
+})
+
+describe('the reply', () => {
+  test.each([201, 202, 206])('%d with a token is a success', async (status) => {
+    await using service = await startService({ mint: (mint) => ({ ...mint.issue(), status }) })
+    await using client = new EndpointUnderTest(service)
+    await client.endpoint.mint(ACME, { reason: 'refresh' })
+    expect(client.mints).toMatchObject([{ org: 'acme', reason: 'refresh', error: undefined }])
+  })
+
+  test('interim responses are skipped', async () => {
+    await using service = await startService({
+      mint: async (mint) => {
+        const { socket } = mint.request.connection
+        socket.write('HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n')
+        return mint.issue()
+      },
+    })
+    await using client = new EndpointUnderTest(service)
+    await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
+  })
+
+  test.each([301, 302, 307, 308])('%d: the App key goes nowhere else', async (status) => {
+    await using elsewhere = await startService()
+    await using service = await startService({
+      mint: replyWith({ status, fields: ['Location', `${elsewhere.baseUrl}/v2/orgs/acme/access?secret=1`] }),
+    })
+    await using client = new EndpointUnderTest(service)
+    const { code, hint } = await failureOf(client.endpoint.mint(ACME))
+    const says = `a redirect to ${new URL(elsewhere.baseUrl).host}, which is not followed.`
+    expect([code, hint]).toEqual([
+      'token_response_invalid',
+      `The token endpoint answered ${status} to ${urlOf(service)}: ${says}`,
+    ])
+    expect(elsewhere.origin.connections).toEqual([])
+  })
+})
+
+function urlOf({ baseUrl }: Service): string {
+  return `POST ${baseUrl}/v2/orgs/{orgId}/access`
+}
+
+describe('an address that may be wrong', () => {
+  test.each([400, 404, 405, 411, 415])(
+    '%d is about the address until a call succeeds, then about the Org',
+    async (status) => {
+      await using service = await startService({ mint: () => ({ status }) })
+      await using client = new EndpointUnderTest(service)
+      const before = await failureOf(client.endpoint.mint(ACME))
+      expect([before.code, before.hint, before.tokenEndpointStatus]).toEqual([
+        'token_response_invalid',
+        expect.stringContaining(` to ${urlOf(service)}: it `),
+        status,
+      ])
+      expect(client.credentials.wereAccepted).toBe(false)
+      service.tokens.script = (mint) => mint.issue()
+      await client.endpoint.mint(GLOBEX)
+      service.tokens.script = () => ({ status })
+      const { code, hint } = await failureOf(client.endpoint.mint(ACME))
+      expect([code, hint]).toEqual(['org_access_refused', `The token endpoint answered ${status}.`])
+    },
+  )
+
+  test('401 names the address too, until a call succeeds', async () => {
+    await using service = await startService({ mint: () => ({ status: 401 }) })
+    await using client = new EndpointUnderTest(service)
+    const says = `The token endpoint answered 401 to ${urlOf(service)}: it rejects the App credentials`
+    const address = 'or this is not its address: check baseUrl and tokens.endpoint'
+    expect((await failureOf(client.endpoint.mint(ACME))).hint).toBe(`${says}, ${address}.`)
+    service.tokens.script = (mint) => mint.issue()
+    await client.endpoint.mint(GLOBEX)
+    service.tokens.script = () => ({ status: 401 })
+    expect((await failureOf(client.endpoint.mint(ACME))).hint).toBe(`${says}.`)
+  })
+
+  test('that every Org is refused is told only if every Org was', async () => {
+    await using service = await startService({ mint: () => ({ status: 403 }) })
+    await using client = new EndpointUnderTest(service)
+    const hints = async (...orgs: OrgId[]) => {
+      const said: string[] = []
+      for (const org of orgs) said.push((await failureOf(client.endpoint.mint(org))).hint ?? '')
+      return said.map((hint) => hint.includes('as to every Org so far'))
+    }
+    expect(await hints(ACME, ACME, GLOBEX)).toEqual([false, false, true])
+    service.tokens.script = (mint) => mint.issue()
+    await client.endpoint.mint(ACME)
+    service.tokens.script = () => ({ status: 403 })
+    expect(await hints(ACME, GLOBEX)).toEqual([false, false])
+  })
+})
+
+test('after a 401 to half a secret, and to the whole one that the service does not know yet, the one before is tried', async () => {
+  await using service = await startService()
+  await using client = new EndpointUnderTest(service, {
+    rereadSecret: async () => {
+      client.credentials.offer(new AppKey('app', new Secret('the whole new secret')))
+    },
+  })
+  await client.endpoint.mint(ACME)
+  client.credentials.offer(new AppKey('app', new Secret('the wh')))
+  await client.endpoint.mint(ACME)
+  const rejected = 'app_credentials_rejected'
+  expect(client.mints.map(({ error }) => error?.code)).toEqual([undefined, rejected, rejected, undefined])
+  // The service rejects both: each is tried once.
+  service.tokens.script = () => ({ status: 401 })
+  expect((await failureOf(client.endpoint.mint(ACME))).code).toBe(rejected)
+  expect(client.mints).toHaveLength(6)
+})
+
+describe('no connection', () => {
+  test('a proxy on the way that refuses is named, with its status', async () => {
+    await using service = await startService()
+    await using proxy = await startConnectProxy()
+    proxy.behaviour = 'refuse with 407'
+    const proxies = { httpProxy: new Secret(proxy.url()), httpsProxy: undefined, noProxy: undefined }
+    const tunnel = await tunnelFor(new URL(service.baseUrl), proxies, 5_000)
+    await using client = new EndpointUnderTest(service, { tunnel })
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect(error.code).toBe('token_endpoint_unavailable')
+    expect(error.hint).toMatch(/proxy on the way, 127\.0\.0\.1:\d+, answered 407/)
+  })
+
+  test('a server that accepts the connection and says nothing', async () => {
+    await using service = await startService()
+    const silent = createServer().listen(0, '127.0.0.1')
+    await once(silent, 'listening')
+    const baseUrl = new URL(`https://127.0.0.1:${(silent.address() as AddressInfo).port}`)
+    await using client = new EndpointUnderTest(service, { baseUrl, connectTimeoutMs: 100 })
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect([error.code, error.hint]).toEqual([
+      'token_endpoint_timeout',
+      expect.stringContaining('longer than origin.connectTimeout'),
+    ])
+    silent.close()
+  })
+
+  test('a broken answer is named as the cause', async () => {
+    const cut = 'The call of the token endpoint failed (the answer was cut off).'
+    const scripts: [MintScript, unknown][] = [
+      [cutWith('HTTP/1.1 200 OK\r\nContent-Length: 60\r\n\r\n{"orgAccessToken"'), cut],
+      [cutWith('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{"org'), cut],
+      [sayOnly('SSH-2.0-OpenSSH_9.2\r\n'), expect.stringMatching(/^The call of the token endpoint failed \(.+\)\.$/)],
+    ]
+    for (const [script, hint] of scripts) {
+      await using service = await startService({ mint: script })
+      await using client = new EndpointUnderTest(service)
+      expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid', hint })
+    }
+  })
+})
+
+function sayOnly(text: string): MintScript {
+  return ({ request }) => {
+    request.connection.write(text)
+    return undefined
+  }
+}
+
+/** Writes this much, and resets the connection. */
+function cutWith(text: string): MintScript {
+  return ({ request }) => {
+    const { socket } = request.connection
+    socket.write(text, () => resetNow(socket))
+    return undefined
+  }
+}
+
+describe('the deadline applies to the whole call', () => {
+  test('a call that is broken off closes its connection', async () => {
+    await using service = await startService({ mint: () => undefined })
+    await using client = new EndpointUnderTest(service)
+    let breakOff = (): void => undefined
+    const failure = failureOf(client.endpoint.mint(ACME, {}, (given) => (breakOff = given)))
+    await service.origin.waitFor((origin) => origin.requests.length === 1, 'the call')
+    breakOff()
+    expect(await failure).toMatchObject({ code: 'token_endpoint_timeout' })
+    await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
+  })
+
+  // On a busy machine, the answer may be in the receive buffer when the process runs again after the deadline.
+  test('an answer that arrived while the process was stopped counts', async () => {
+    const timeoutMs = 500
+    await using service = await startService({
+      mint: (mint) => {
+        setImmediate(() => blockFor(timeoutMs + 100))
+        return mint.issue()
+      },
+    })
+    await using client = new EndpointUnderTest(service, { timeoutMs })
+    await client.endpoint.mint(ACME)
+    expect(client.mints.at(-1)?.durationMs).toBeGreaterThan(timeoutMs)
+  })
+})
+
+test('content without end is broken off at its limit', async () => {
+  let sentBytes = 0
+  await using service = await startService({
+    mint: ({ request }) => {
+      const { socket } = request.connection
+      socket.write('HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\n')
+      const chunk = Buffer.alloc(16 * 1024, ' ')
+      const pump = () => {
+        while (!socket.destroyed && socket.write(chunk)) sentBytes += chunk.length
+      }
+      socket.on('drain', pump)
+      pump()
+      return undefined
+    },
+  })
+  await using client = new EndpointUnderTest(service)
+  expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_response_invalid' })
+  await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
+  expect(sentBytes).toBeLessThan(16 * 1024 * 1024)
+})
+
+test('a refusal of the org proves the App credentials', async () => {
+  await using service = await startService()
+  await using client = new EndpointUnderTest(service)
+  service.tokens.script = () => ({ status: 403 })
+  await failureOf(client.endpoint.mint(ACME))
+  expect(client.credentials).toMatchObject({ wereAccepted: true, key: { isRejected: false } })
+})
+
+test('no failure contains the secret, the App key or the reply of the endpoint', async () => {
+  const replies = (service: Service): Reply[] => [
+    { status: 401, reason: service.tokens.appSecret.replace(/[^\x20-\x7e]/g, ''), content: service.tokens.appSecret },
+    { status: 500, content: `Basic ${service.tokens.apiKey}` },
+    { content: `{"orgAccessToken":"${service.tokens.marker} with a space"}` },
+    { status: 302, fields: ['Location', `http://x/?${service.tokens.marker}`] },
+  ]
+  await using service = await startService()
+  await using client = new EndpointUnderTest(service)
+  const canaries = new Canaries().add('secret', service.tokens.appSecret).add('token', service.tokens.marker)
+  for (const reply of replies(service)) {
+    service.tokens.script = replyWith(reply)
+    const error = await failureOf(client.endpoint.mint(ACME))
+    expect(canaries.search(inspect(error, { depth: 9, showHidden: true }))).toEqual([])
+    expect(canaries.search(JSON.stringify(error))).toEqual([])
+  }
+})
