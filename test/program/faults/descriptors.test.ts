@@ -6,6 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
+import { makeFolder } from '../../support/folder.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { environmentFor, MAIN, SpawnedProxy } from '../../support/spawn-proxy.ts'
@@ -27,10 +28,17 @@ function startWith(descriptors: number, env: Readonly<Record<string, string>>): 
 }
 
 test('too few descriptors for the start: one line says so', async () => {
-  const env = { OAP_APP_ID: 'app', OAP_APP_SECRET: 'secret', OAP_BASE_URL: 'http://127.0.0.1:1' }
-  await using proxy = startWith(23, { ...env, OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'localhost:0' })
+  await using folder = await makeFolder()
+  // Enough for Node to load the program, but not for its sockets.
+  const callers = Array.from(
+    { length: 40 },
+    (_, i) => `  - {name: c${i}, socket: ${folder.at(`${i}.sock`)}, orgs: [acme]}\n`,
+  )
+  const OAP_CONFIG = await folder.write('proxy.yaml', `callers:\n${callers.join('')}`)
+  const env = { OAP_APP_ID: 'app', OAP_APP_SECRET: 'secret', OAP_BASE_URL: 'http://127.0.0.1:1', OAP_CONFIG }
+  await using proxy = startWith(48, { ...env, OAP_LISTEN_ADDRESS: 'localhost:0', OAP_ADMIN_ADDRESS: 'off' })
   expect(await proxy.exited).toEqual({ code: 1, signal: null })
-  expect(proxy.stderr).toEqual([expect.stringMatching(/EMFILE.*: raise the limit of open files/)])
+  expect(proxy.stderr.at(-1)).toMatch(/EMFILE.*: raise the limit of open files/)
 })
 
 test(`${CLIENTS} connections and ${DESCRIPTORS} descriptors`, async () => {
