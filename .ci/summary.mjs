@@ -42,9 +42,26 @@ const ALLOWED_SKIPS = [
 /**
  * Tests that fail now and then on a busy machine, with the day and the cause. Such a test is mended, or its entry says why not.
  * A test that fails, passes alone and is not in this list fails the run.
- * @type {readonly { test: string, since: string, cause: string }[]}
+ * @type {readonly { tests: RegExp, since: string, cause: string }[]}
  */
-const UNSTEADY = []
+const UNSTEADY = [
+  {
+    tests: /^test\/processes\/lifecycle\/|^test\/program\/faults\//,
+    since: '2026-11-26',
+    cause:
+      'real processes, beside three workers of other tests (a rotation of certificates got no answer once, on Node 26)',
+  },
+  {
+    tests: /^test\/program\/tokens\/failing-fast/,
+    since: '2026-11-26',
+    cause: 'it counts requests in a fixed time, and a busy machine makes fewer',
+  },
+  {
+    tests: /^test\/units\/(callers\/proxy|fleet\/)/,
+    since: '2026-11-26',
+    cause: 'budgets and leases run by the clock, and a busy machine is late for them',
+  },
+]
 
 const totals = { passed: 0, failed: 0, unsteady: 0, skipped: 0, unexpectedly: 0 }
 
@@ -77,7 +94,7 @@ function count({ name: path, status: fileStatus, message, assertionResults }, pa
   const passedAlone = passedAgain.has(path)
   let failuresHere = 0
   const fail = (name, text) => {
-    const known = UNSTEADY.find(({ test }) => test === name)
+    const known = UNSTEADY.find(({ tests }) => tests.test(name))
     const isUnsteady = passedAlone && known !== undefined
     const verdict = isUnsteady ? `unsteady since ${known.since}, ${known.cause}` : 'failed'
     console.log(`${verdict}${passedAlone ? ', but it passed alone' : ''}: ${name}\n  ${text}`)

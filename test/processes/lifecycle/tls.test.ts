@@ -139,6 +139,7 @@ test('certificates change under load, and no request fails', { timeout: SECONDS 
     const isFresh = number % FRESH_EVERY === 0
     const options = { path: `/v2/${number}`, headers: { 'X-Org-Id': 'acme' }, agent: isFresh ? false : agent }
     const sent = request({ ...connection, ...options }).end()
+    sent.setTimeout(30_000, () => sent.destroy(new Error('no answer in 30 s')))
     try {
       const [response] = (await once(sent, 'response')) as [IncomingMessage]
       const { socket, statusCode } = response
