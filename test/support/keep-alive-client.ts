@@ -3,7 +3,7 @@
 import { once } from 'node:events'
 import { type Agent, type ClientRequest, type IncomingMessage, Agent as PlainAgent, request } from 'node:http'
 import { Agent as TlsAgent } from 'node:https'
-import { tlsPorts } from './raw-client.ts'
+import { tlsPorts, unixPorts } from './raw-client.ts'
 
 export interface Answer {
   readonly status: number
@@ -25,7 +25,8 @@ export class KeepAliveClient implements Disposable {
     this.#agent = tlsPorts.has(Number(at))
       ? new TlsAgent({ ...options, rejectUnauthorized: false })
       : new PlainAgent(options)
-    this.#address = typeof at === 'string' ? { socketPath: at } : { port: at, host: '127.0.0.1' }
+    const socketPath = typeof at === 'string' ? at : unixPorts.get(at)
+    this.#address = socketPath === undefined ? { port: Number(at), host: '127.0.0.1' } : { socketPath }
   }
 
   /** Rejects if the connection ends before the answer. */

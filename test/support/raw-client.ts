@@ -18,6 +18,10 @@ export interface RawClientOptions {
 
 /** The ports of proxies that speak TLS only because `TEST_TLS` is set. */
 export const tlsPorts = new Set<number>()
+/** The unix sockets of proxies that listen there only because `TEST_UNIX` is set, by a number that stands for their port. */
+export const unixPorts = new Map<number, string>()
+/** A unix socket has no RST, so its peer cannot tell a broken connection from one that ended. */
+export const knowsReset = process.env['TEST_UNIX'] !== '1'
 
 export class RawClient implements AsyncDisposable {
   readonly socket: Socket
@@ -109,10 +113,10 @@ export class RawClient implements AsyncDisposable {
 
 async function openSocket(at: number | string, { host = '127.0.0.1', localAddress }: RawClientOptions) {
   const from = localAddress === undefined ? {} : { localAddress }
-  const socket =
-    typeof at === 'string'
-      ? connect({ path: at, allowHalfOpen: true })
-      : connect({ port: at, host, allowHalfOpen: true, ...from })
+  const path = typeof at === 'string' ? at : unixPorts.get(at)
+  const socket = connect(
+    path === undefined ? { port: Number(at), host, allowHalfOpen: true, ...from } : { path, allowHalfOpen: true },
+  )
   await once(socket, 'connect')
   return socket
 }

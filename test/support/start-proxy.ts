@@ -8,7 +8,7 @@ import { settings as declared, type SettingKey } from '../../src/config/settings
 import { certificateFiles } from './certificates.ts'
 import { Changes } from './changes.ts'
 import { type Folder, makeFolder } from './folder.ts'
-import { request, tlsPorts } from './raw-client.ts'
+import { request, tlsPorts, unixPorts } from './raw-client.ts'
 import { type Service, type ServiceOptions, startService } from './service.ts'
 
 /** By key, each written as in the environment. */
@@ -37,7 +37,9 @@ export class ProxyUnderTest implements AsyncDisposable {
   constructor(app: App, folder: Folder, settings: ProxySettings, lines: string[], changes: Changes) {
     this.settings = settings
     this.app = app
-    this.port = portOf(app.address)
+    const path = isUnder('TEST_UNIX') ? app.address.replace(/^unix:/, '') : ''
+    this.port = path.startsWith('/') ? FIRST_UNIX_PORT + unixPorts.size : portOf(app.address)
+    if (path.startsWith('/')) unixPorts.set(this.port, path)
     this.#folder = folder
     this.secretFile = folder.at('secret')
     this.#lines = lines
@@ -102,6 +104,10 @@ export class ProxyUnderTest implements AsyncDisposable {
   }
 }
 
+const FIRST_UNIX_PORT = 100_000
+
+const isUnder = (variable: 'TEST_TLS' | 'TEST_UNIX') => process.env[variable] === '1'
+
 /** 0 for a unix socket. */
 function portOf(address: string): number {
   return Number(/:(\d+)\/?$/.exec(address)?.[1] ?? 0)
@@ -139,7 +145,7 @@ export async function startProxy(
     // A token that a test revokes is old enough to be revoked. `tokens/young-tokens.test.ts` has the default.
     'tokens.settleTime': '0s',
   }
-  const entries = Object.entries({ ...basis, ...underTls(settings, files), ...settings })
+  const entries = Object.entries({ ...basis, ...listener(settings, files), ...settings })
   const all: ProxySettings = Object.fromEntries(entries.map(([key, value]) => [key, filled(value)]))
   const source = { file, env: environmentOf(all) }
   const loaded = await loadConfig(source)
@@ -174,10 +180,17 @@ async function startUntil(atEnd: (stop: () => Promise<void>) => void, ...[option
   return { service, proxy }
 }
 
-/** With `TEST_TLS=1`, every proxy that says nothing about TLS listens under TLS, and `RawClient` speaks TLS with it. */
-function underTls(settings: ProxySettings, files: Readonly<Record<string, string>>): ProxySettings {
+/**
+ * With `TEST_TLS=1`, every proxy that says nothing about TLS listens under TLS; with `TEST_UNIX=1`, one that says nothing about
+ * its listener listens on a unix socket. The clients of the tests do the same.
+ */
+function listener(settings: ProxySettings, files: Readonly<Record<string, string>>): ProxySettings {
+  const isSet = Object.keys(settings).some((key) => key.startsWith('listen.tls') || key === 'listen.address')
+  if (isUnder('TEST_UNIX') && !isSet && !/(?:tls|address):/.test(files['proxy.yaml'] ?? '')) {
+    return { 'listen.address': 'unix:$FOLDER/proxy.sock' }
+  }
   const isPlain = /^(unix:|off$)/.test(settings['listen.address'] ?? '')
-  if (process.env['TEST_TLS'] !== '1' || isPlain || files['proxy.yaml']?.includes('tls:') === true) return {}
+  if (!isUnder('TEST_TLS') || isPlain || files['proxy.yaml']?.includes('tls:') === true) return {}
   const { certificate, key } = certificateFiles('localhost')
   return { 'listen.tls.certFile': certificate, 'listen.tls.keyFile': key }
 }

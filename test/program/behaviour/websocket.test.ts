@@ -11,7 +11,7 @@ import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import type { OriginConnection } from '../../support/origin-connection.ts'
-import { RawClient, request, tlsPorts } from '../../support/raw-client.ts'
+import { RawClient, request, tlsPorts, unixPorts } from '../../support/raw-client.ts'
 import { startBothForFile, startProxy } from '../../support/start-proxy.ts'
 import { echoServer } from '../../support/websocket-echo.ts'
 
@@ -28,11 +28,12 @@ beforeEach(() => {
   echo.sockets.length = 0
 })
 
-/** Over TLS, if the proxies of these tests listen under TLS. */
+/** As the proxies of these tests listen: under TLS, or on a unix socket. */
 async function open({ port = proxy.port, org = 'acme', protocols = [] as string[] } = {}): Promise<WebSocket> {
-  const scheme = tlsPorts.has(port) ? 'wss' : 'ws'
-  const options = { headers: { 'X-Org-Id': org }, rejectUnauthorized: false }
-  const socket = new WebSocket(`${scheme}://localhost:${port}/v2/ws?a=b`, protocols, options)
+  const path = unixPorts.get(port)
+  const place = path === undefined ? `${tlsPorts.has(port) ? 'wss' : 'ws'}://localhost:${port}` : `ws+unix:${path}:`
+  const options = { headers: { Host: 'localhost', 'X-Org-Id': org }, rejectUnauthorized: false }
+  const socket = new WebSocket(`${place}/v2/ws?a=b`, protocols, options)
   await once(socket, 'open')
   socket.on('error', () => {}) // from here on, the test itself causes the end
   onTestFinished(() => socket.terminate())
@@ -163,7 +164,8 @@ describe('a side that sends its last frame, reads no more and closes, while the 
 
 // A client that has vanished sends nothing, and a tunnel has no time limit.
 test.runIf(process.platform === 'linux')('the system finds out whether the client is still there', async () => {
-  const { client } = await openRaw('/v2/silent')
+  await using proxy = await startProxy(service, { 'listen.address': 'localhost:0' })
+  const { client } = await openRaw('/v2/silent', proxy.port)
   const port = (number = 0) => number.toString(16).toUpperCase().padStart(4, '0')
   const ends = new RegExp(`:${port(proxy.port)} \\w+:${port(client.socket.localPort)} 01 \\S+ (\\w\\w):`)
   const tables = await Promise.all(['tcp', 'tcp6'].map((name) => readFile(`/proc/net/${name}`, 'latin1')))
