@@ -203,7 +203,7 @@ function identitiesOf({ name, socket, minterSocket, keyFiles = [], jwt, certific
 }
 
 /** Digests of the credentials that have had `routes` since the start: a file may be cut first, and then come back in part. */
-export interface Limits {
+interface Limits {
   readonly limitedIdentities: ReadonlySet<string>
 }
 

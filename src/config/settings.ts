@@ -92,7 +92,7 @@ export function unknownName(name: string, known: readonly string[], remedy: stri
 }
 
 /** Returns the known name that a misspelt one was probably meant to be; undefined if none is near. */
-export function nearest(name: string, known: readonly string[]): string | undefined {
+function nearest(name: string, known: readonly string[]): string | undefined {
   const distanceTo = (other: string) => distance(name.toLowerCase(), other.toLowerCase())
   const [meant = ''] = known.toSorted((one, other) => distanceTo(one) - distanceTo(other))
   return distanceTo(meant) <= Math.max(1, Math.floor(name.length / 3)) ? meant : undefined

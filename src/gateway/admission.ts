@@ -329,7 +329,7 @@ function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean
 }
 
 /** False for a request that offers other protocols only, or whose `Connection` does not name the offer. */
-export function asksForWebSocket({ upgrade, connection }: RequestFindings): boolean {
+function asksForWebSocket({ upgrade, connection }: RequestFindings): boolean {
   if (upgrade === undefined || !/\bwebsocket\b/i.test(upgrade)) return false
   return namedByConnection(connection)?.has('upgrade') === true
 }

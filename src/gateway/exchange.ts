@@ -380,8 +380,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
     const { tokens } = this.#gateway
     const record = this.#writableRecord
     const sentAt = this.#sentAt
+    const meaning = tokens.service.meaningOf(status, method, challenge)
     if (this.#rejection === undefined) {
-      const meaning = tokens.service.meaningOf(status, method, challenge)
       const ofOrg = tokens.orgs.peek(org)
       if (meaning === 'accepted') ofOrg?.noteAccepted(credential, sentAt, this.#kind, record)
       else if (meaning === 'neither') ofOrg?.noteStatus(status)
@@ -390,7 +390,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
       const kind = this.#content?.reserve() === false ? 'once' : this.#kind
       this.#rejection = new RejectedToken(tokens, { ...this.#waiter, org, method, path, kind })
     }
-    const next = this.#rejection.judge({ token: credential, sentAt, status, challenge })
+    const next = this.#rejection.judge({ token: credential, sentAt, status }, meaning)
     // Until the repeat is answered, it counts as failed.
     record.repeat = next === undefined ? this.#rejection.outcome : 'failed'
     record.rejection = this.#rejection.kind

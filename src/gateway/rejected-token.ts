@@ -6,6 +6,7 @@
 import type { OrgId } from '../org-id.ts'
 import type { RequestLine } from '../token/org-tokens.ts'
 import { type Answer, Rejection } from '../token/rejection.ts'
+import type { Meaning } from '../token/service-facts.ts'
 import type { TokenCache, Waiter } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 
@@ -37,10 +38,9 @@ export class RejectedToken {
    * Resolves with the token for the next repeat; undefined if the client gets the response. The promise rejects with a
    * `TokenError` if there is no token.
    */
-  judge(answer: Answer): Promise<AccessToken> | undefined {
+  judge(answer: Answer, meaning: Meaning): Promise<AccessToken> | undefined {
     const cache = this.#cache
-    const { org, method } = this.#request
-    const meaning = cache.service.meaningOf(answer.status, method, answer.challenge)
+    const { org } = this.#request
     const next = this.#rejection.judge(cache.orgs.peek(org), answer, meaning, cache.now(), cache.day())
     if (next === undefined) return undefined
     if ('token' in next) {

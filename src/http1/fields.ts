@@ -205,6 +205,6 @@ export function withoutFields(fields: readonly string[], names: ReadonlySet<stri
 /** Matches a character that no field value may hold (RFC 9110 §5.5). Allows obs-text, read as latin1. */
 const NOT_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
 
-export function isFieldValue(value: string): boolean {
+function isFieldValue(value: string): boolean {
   return !NOT_FIELD_VALUE.test(value)
 }

@@ -19,7 +19,7 @@ export type Choice =
   | { readonly wait: 'until'; readonly at: number }
 
 /** A token that may have ended. Whether the service accepts its successor will tell. */
-export interface Suspect {
+interface Suspect {
   readonly token: AccessToken
   /**
    * Who waits for the successor. `R6`: all requests. `R7`, `R8`: only those that were rejected. `once`: the next request that

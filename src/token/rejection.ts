@@ -7,12 +7,11 @@ import { ageOf, LONG_ROW, type OrgTokens, type RequestKind, type RequestLine } f
 import type { Meaning } from './service-facts.ts'
 import type { AccessToken } from './token-source.ts'
 
-/** What the service answered to one try. `challenge`: its `WWW-Authenticate`, empty if there is none. */
+/** What the service answered to one try. */
 export interface Answer {
   readonly token: AccessToken
   readonly sentAt: number
   readonly status: number
-  readonly challenge: string
 }
 
 /**

@@ -113,7 +113,7 @@ function instantOf(value: unknown): number {
 }
 
 /** The claims of a JWT (RFC 7519 §4.1), which is never verified; undefined if the token is none. */
-export function jwtClaims(token: string): object | undefined {
+function jwtClaims(token: string): object | undefined {
   try {
     const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
     const claims: unknown = JSON.parse(Buffer.from(payload, 'base64url').toString())

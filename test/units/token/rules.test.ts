@@ -117,7 +117,7 @@ describe('one Org', () => {
       tokens.take(current, 'refresh', mintedAt, mintedAt, 1)
       tokens.noteAccepted(current, mintedAt, 'repeatable', { method: 'GET', path: '/' })
       const rejection = new Rejection({ method: 'GET', path: '/' }, 'repeatable')
-      const answer = { token: old, sentAt, status: 401, challenge: '' }
+      const answer = { token: old, sentAt, status: 401 }
       expect(rejection.judge(tokens, answer, 'rejected', now, now)).toEqual({ token: current, afterMs: 0 })
       expect([tokens.current, tokens.former, tokens.suspect, tokens.row]).toEqual([current, undefined, undefined, 0])
     }

@@ -256,7 +256,7 @@ export async function throughCache(
   for (;;) {
     const sentAt = now()
     const { status, challenge = '' } = await send(token)
-    const next = rejection.judge({ token, sentAt, status, challenge })
+    const next = rejection.judge({ token, sentAt, status }, cache.service.meaningOf(status, method, challenge))
     if (next === undefined) {
       if (rejection.kind !== undefined) onRejection?.(rejection.kind)
       return status
