@@ -78,15 +78,15 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   })
   // Two listeners share the descriptors.
   const outgoing = settings.connections + tokens.mintConcurrency
-  const maxOutgoing =
+  const otherDescriptors =
     outgoing + (listen.address === 'off' || config.minter.address === undefined ? 0 : listen.maxConnections)
-  const minter = openMinter(config, side, rules, newRequestId, maxOutgoing, events)
+  const minter = openMinter(config, side, rules, newRequestId, otherDescriptors, events)
   const listener = new Listener(
     {
       ...listen,
       inheritedSockets: sockets?.proxy,
       tls: tlsMaterial(listen.tls),
-      maxOutgoing,
+      otherDescriptors,
       tunnels: () => origin.tunnels,
       observer: events,
     },
@@ -172,7 +172,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.guard.resume(),
-    warnings: warningsOf(side, listener, reception, rules, log, reload, fleet, minter, traces, live),
+    warnings: warningsOf({ side, listener, reception, rules, log, reload, fleet, minter, traces, live }),
     fleet: fleet?.store,
   }
   const { address, allowRemote } = config.admin

@@ -41,7 +41,7 @@ export function openMinter(
   side: { readonly tokens: TokenCache },
   rules: LiveRules,
   newRequestId: () => string,
-  maxOutgoing: number,
+  otherDescriptors: number,
   events: Events,
 ): MinterParts | undefined {
   if (minter.address === undefined) return undefined
@@ -67,7 +67,7 @@ export function openMinter(
       address: minter.address,
       allowRemote,
       tls: tlsMaterial(minter.tls),
-      maxOutgoing,
+      otherDescriptors,
       tunnels: () => 0,
       observer: events,
     },

@@ -16,18 +16,22 @@ import type { ConfigReload } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
 
-export function warningsOf(
-  side: TokenSide,
-  listener: Listener,
-  reception: Pick<Reception<never>, 'cookieDroppedAt'>,
-  rules: LiveRules,
-  log: Log,
-  reload: ConfigReload,
-  fleet: Fleet | undefined,
-  minter: MinterParts | undefined,
-  traces: Traces | undefined,
-  live: { readonly config: Config },
-): WarningChecks {
+/** The parts whose states are told. */
+interface WatchedParts {
+  readonly side: TokenSide
+  readonly listener: Listener
+  readonly reception: Pick<Reception<never>, 'cookieDroppedAt'>
+  readonly rules: LiveRules
+  readonly log: Log
+  readonly reload: ConfigReload
+  readonly fleet: Fleet | undefined
+  readonly minter: MinterParts | undefined
+  readonly traces: Traces | undefined
+  readonly live: { readonly config: Config }
+}
+
+export function warningsOf(parts: WatchedParts): WarningChecks {
+  const { side, listener, reception, rules, log, reload, fleet, minter, traces, live } = parts
   let known: { readonly config: Config; readonly certificates: readonly Certificate[] } | undefined
   /** Of the configuration in use. Asked every few seconds, so they are read once for each configuration. */
   const certificates = () => {

@@ -24,14 +24,14 @@ export class ConnectionLimit {
   #lastRefusalAt = Number.NEGATIVE_INFINITY
 
   /**
-   * `outgoing`: connections that the proxy may open by itself. If descriptors are few, half of them are kept for these. Once
+   * `others`: descriptors that other connections may need. If descriptors are few, half of them are kept for these. Once
    * the last descriptor is in use, the system drops new connections, and nobody hears of it. `tunnels`: open WebSockets, of
    * which each has a connection to the service beside these.
    */
-  constructor(maxConnections: number, outgoing: number, tunnels: () => number, descriptors = descriptorLimit()) {
+  constructor(maxConnections: number, others: number, tunnels: () => number, descriptors = descriptorLimit()) {
     const free = descriptors - OWN_DESCRIPTORS
     this.#maxConnections = maxConnections
-    this.#descriptors = free - Math.min(outgoing, Math.floor(free / 2))
+    this.#descriptors = free - Math.min(others, Math.floor(free / 2))
     this.#tunnels = tunnels
   }
 

@@ -27,8 +27,8 @@ export interface ListenerOptions extends WaitLimits {
   /** Undefined: plain HTTP. The sockets of callers are never under TLS. */
   readonly tls?: TlsMaterial | undefined
   readonly maxConnections: number
-  /** Connections that the proxy may open to others. */
-  readonly maxOutgoing: number
+  /** Descriptors that other connections may need: those to the service and the endpoint, and those of another listener. */
+  readonly otherDescriptors: number
   /** WebSockets that are open to the service. */
   readonly tunnels: () => number
   readonly observer: ListenerObserver
@@ -59,7 +59,7 @@ export class Listener implements ConnectionOwner {
           this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
         handshakeFailed: (code) => options.observer.handshakeFailed(code),
       })
-    this.limit = new ConnectionLimit(options.maxConnections, options.maxOutgoing, options.tunnels)
+    this.limit = new ConnectionLimit(options.maxConnections, options.otherDescriptors, options.tunnels)
   }
 
   /** Resolves with the address as it stands in a URL, or `off`. */
