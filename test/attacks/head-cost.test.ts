@@ -3,7 +3,7 @@
  * underscores took half a second, and a handshake of 15,500 empty fields 22 seconds.
  *
  * Every pass over a head has to be linear. The worst heads are measured at the size limit and at a sixteenth of it: linear
- * work grows by 16, quadratic work by 256.
+ * work grows by 16, and by up to 70 where the large head no longer fits a cache. Quadratic work grows by 256.
  */
 
 import { describe, expect, test } from 'vitest'
@@ -14,8 +14,7 @@ import { headOfResponse } from '../support/received-response.ts'
 
 const LIMIT_BYTES = 16 * 1024
 const FACTOR = 16
-/** Half-way between linear and quadratic on a logarithmic scale. */
-const MOST_GROWTH = 64
+const MOST_GROWTH = 128
 
 const repeated = (fields: readonly string[], bytes: number) => {
   const size = fields.join('').length + 2 * fields.length
