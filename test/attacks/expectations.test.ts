@@ -46,6 +46,15 @@ test('a client that sends its content only after the 100 gets the 100, and its r
   expect(service.requests.map(({ content }) => content.toString())).toEqual(['hi'])
 })
 
+test('nor does one whose content came with its head, although its token is here at once', async () => {
+  const { proxy } = await startBoth()
+  await using client = await RawClient.sending(proxy.port, head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
+  await client.response('GET')
+  client.send(`${head(POST, HOST, 'X-Org-Id: acme', 'Content-Length: 2', 'Expect: 100-continue')}hi`)
+  const { status, informational } = await client.response('POST')
+  expect([status, informational]).toEqual([200, []])
+})
+
 test.each([
   ['GET without content', head('GET /v2/x HTTP/1.1', HOST, ORG, 'Expect: 100-continue')],
   ['POST of no length', head(POST, HOST, ORG, 'Content-Length: 0', 'Expect: 100-continue')],

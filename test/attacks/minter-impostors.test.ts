@@ -11,6 +11,7 @@ import { folderForFile } from '../support/folder.ts'
 import { freePort } from '../support/listening.ts'
 import { startOrigin } from '../support/origin.ts'
 import type { OriginScript } from '../support/origin-connection.ts'
+import { scaled, scaledSetting } from '../support/pace.ts'
 import { outcomeOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { BILLING_KEY, makeTrust, outcome, startMinter, startSidecar } from '../units/minter/minters.ts'
@@ -82,7 +83,7 @@ describe('garbage', () => {
     ['two lengths', () => ({ fields: ['Content-Length', '5', 'Content-Length', '6'], content: 'hello' })],
   ])('%s: 503, and the next good answer is used', async (_, answer) => {
     const minter = await startFalse(() => answer())
-    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': '300ms' })
+    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': scaledSetting(400) })
     const { code, content } = await fullOutcome(sidecar.port)
     expect(code).toBe('token_endpoint_unavailable')
     expect(content).toContain(`The minter at http://localhost:${minter.port} `)
@@ -119,7 +120,7 @@ describe('garbage', () => {
 describe('silence', () => {
   test('hangs: 503 within tokens.mintTimeout, and Orgs with a token go on', async () => {
     const minter = await startFalse(() => given())
-    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': '1s' })
+    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': scaledSetting(1_000) })
     expect(await outcome(sidecar, 'acme')).toBe(200)
     minter.script = () => undefined
     const raw = 'GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: other\r\n\r\n'
@@ -129,7 +130,7 @@ describe('silence', () => {
     const answer = await asked
     expect(outcomeOf(answer)).toBe('token_endpoint_unavailable')
     expect(answer.content.toString()).toContain('The minter at ')
-    expect(performance.now() - startedAt).toBeLessThan(3_000)
+    expect(performance.now() - startedAt).toBeLessThan(scaled(3_000))
     minter.script = () => ({ ...given(), content: given({ token: service.tokens.issueToken('other') }).content })
     const backAt = performance.now()
     await eventually(async () => (await outcome(sidecar, 'other')) === 200 || undefined, 'the minter is back')

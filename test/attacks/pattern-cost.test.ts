@@ -94,6 +94,10 @@ test.each([
 ])('the quadratic %s is noticed', (former, piece) => {
   expect(PIECES).toContain(piece)
   const lastedMs = (bytes: number) => fastestMs(former, `${piece.repeat(bytes / piece.length)}\u0000`, 1)
-  lastedMs(SMALL_BYTES) // compiled by now
-  expect(lastedMs(LARGE_BYTES) / lastedMs(SMALL_BYTES)).toBeGreaterThan(MOST_GROWTH)
+  let greatest = 0
+  // On a busy machine, the short run may be interrupted.
+  for (let attempt = 0; attempt < 10 && greatest <= MOST_GROWTH; attempt++) {
+    greatest = Math.max(greatest, lastedMs(LARGE_BYTES) / lastedMs(SMALL_BYTES))
+  }
+  expect(greatest).toBeGreaterThan(MOST_GROWTH)
 })

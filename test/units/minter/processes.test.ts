@@ -173,7 +173,7 @@ test('the secret is in no memory, environment, argument, open file or log of a s
 /** Otherwise another program gets the cores of this machine. */
 const writesCores = readFileSync('/proc/sys/kernel/core_pattern', 'latin1').trim() === 'core'
 
-test.skipIf(!writesCores)('the secret is in no core of a sidecar', { timeout: 120_000 }, async () => {
+test.skipIf(!writesCores)('the secret is in no core of a sidecar', async () => {
   const place = await makeFolder()
   try {
     const script = `cd ${place.path} && ulimit -c unlimited && exec "$@"`
