@@ -136,6 +136,19 @@ describe('R3: a young token', () => {
     expect([stage.mints, stage.kinds]).toEqual([1, ['unsettled']])
   })
 
+  test('an upload takes no turn, and waits for all of the settle time', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 2_000 ? 401 : 200)
+    const reader = stage.request()
+    await stage.pass(100)
+    const sent = await stage.sentBy(async () => {
+      expect((await stage.send('once', '/v2/uploads', 'POST')).status).toBe(200)
+    })
+    expect(await reader).toBe(200)
+    const ages = sent.filter(({ path }) => path === '/v2/uploads').map(({ ageMs }) => ageMs)
+    expect(ages).toEqual([expect.toSatisfy((ms: number) => ms >= 2_000)])
+  })
+
   test('that is proven: the same token after 50, 150 and 450 ms, because another back end may lag', async () => {
     const stage = new Stage()
     await stage.send()

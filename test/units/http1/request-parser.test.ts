@@ -62,6 +62,16 @@ describe('a request', () => {
   })
 
   test.each([
+    ['OPTIONS', '*'],
+    ['GET', '/'],
+    ['GET', 'http://a/b?c'],
+    ['GET', 'HTTPS://a'],
+    ['CONNECT', 'a:443'],
+  ])('%s %s is a target', (method, target) => {
+    expect(headsOf(head(`${method} ${target} HTTP/1.1`, 'Host: a'))[0]?.target).toBe(target)
+  })
+
+  test.each([
     ['with a length', `${head('PUT / HTTP/1.1', 'Content-Length: 2')}hi`, 'hi'],
     ['with a length of zero', head('PUT / HTTP/1.1', 'Content-Length: 0'), ''],
     ['chunked', `${CHUNKED}2\r\nhi\r\n00b;a="\\";";b=c\r\n, everybody\r\n0\r\nA: b\r\n\r\n`, 'hi, everybody'],
