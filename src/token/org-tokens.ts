@@ -233,12 +233,12 @@ export class OrgTokens {
     this.suspect = { token, by, aliveMs, deadMs: ageOf(token, now, day) - (now - rejectedAt), rejectedAt }
   }
 
-  /** L: the successor was accepted. One that was minted before the rejection may have caused it. */
+  /** L: the successor was accepted. One whose mint began before the rejected request was sent may have caused the rejection. */
   confirmDeath({ token, aliveMs, deadMs, rejectedAt }: Suspect): void {
     this.suspect = undefined
     this.#useless = this.#uselessForced = this.#noMintUntil = 0
     if (this.former === token) this.former = undefined
-    if (aliveMs >= 0 && this.current.mintedAt >= rejectedAt) this.lives.noteDeath(aliveMs, deadMs)
+    if (aliveMs >= 0 && Math.floor(this.current.mintedAt) > rejectedAt) this.lives.noteDeath(aliveMs, deadMs)
   }
 
   /** R6, R7: the successor was rejected, too, or there is none. */

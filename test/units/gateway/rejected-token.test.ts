@@ -676,6 +676,28 @@ describe('L', () => {
     expect(knownMs(stage)).toBe(Number.POSITIVE_INFINITY)
   })
 
+  test('a token that a mint under way may have ended teaches nothing', async () => {
+    const stage = await Stage.settled({ lifetimeMs: 20_000 })
+    stage.mintMs = 200
+    stage.answer = ({ token }) => (token < stage.mints ? 401 : 200)
+    for (let i = 0; i < 1_200; i += 1) {
+      expect((await stage.send()).status).toBe(200)
+      await stage.pass(50)
+    }
+    expect(stage.kinds.length, 'tokens were rejected during mints').toBeGreaterThan(1)
+    expect(knownMs(stage)).toBe(Number.POSITIVE_INFINITY)
+  })
+
+  test('the death of a token that was never accepted teaches nothing', async () => {
+    const stage = new Stage()
+    await Promise.all([stage.cache.mint(ACME, 'warm'), stage.pass(40_000)])
+    stage.answer = ({ ageMs }) => (ageMs > 30_000 ? 401 : 200)
+    expect((await stage.send()).status).toBe(200)
+    await stage.pass(40_000)
+    expect((await stage.send()).status).toBe(200)
+    expect([stage.mints, knownMs(stage)]).toEqual([3, Number.POSITIVE_INFINITY])
+  })
+
   test('a machine that slept: a rejected token is as old as the time of day says, and not young', async () => {
     const stage = new Stage()
     await stage.send()
