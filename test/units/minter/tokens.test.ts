@@ -98,6 +98,16 @@ describe('a sidecar', () => {
     expect(mints()).toBeLessThanOrEqual(4)
   })
 
+  test('a token that has ended for the sidecar alone is replaced at the minter', async () => {
+    const minter = await startMinter(service)
+    const sidecar = await startSidecar(service, minter, { 'tokens.lifetime': '1s' })
+    expect(await outcome(sidecar, 'acme')).toBe(200)
+    await eventually(async () => {
+      expect(await outcome(sidecar, 'acme')).toBe(200)
+      return service.tokens.mints.length > 1
+    }, 'the next mint')
+  })
+
   test('tokens.lifetime at the minter is told to the sidecar', async () => {
     const minter = await startMinter(service, { 'tokens.lifetime': '1h' })
     expect(await ask(minter.minterPort)).toMatchObject({ statedLifeMs: null, knownLifeMs: 3_600_000 })
@@ -155,7 +165,7 @@ describe('a minter', () => {
 
   test('content that is no claim is refused', async () => {
     const { minterPort } = await startMinter(service)
-    for (const content of ['{"rejected":1}', '{', 'x'.repeat(2_000)]) {
+    for (const content of ['{"rejected":1}', '{', JSON.stringify({ rejected: 'x', note: 'x'.repeat(2_000) })]) {
       const raw = `POST /v1/orgs/acme/token HTTP/1.1\r\nHost: minter\r\nX-Proxy-Key: ${BILLING_KEY}\r\nContent-Length: ${content.length}\r\n\r\n${content}`
       expect(outcomeOf(await request(minterPort, raw))).toBe('request_invalid')
     }
