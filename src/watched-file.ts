@@ -21,7 +21,7 @@ export interface WatchedFileOptions {
   readonly intervalMs?: number
 }
 
-const MAX_FILE_BYTES = 64 * 1024
+export const MAX_FILE_BYTES = 64 * 1024
 /** Between two looks. */
 export const LOOK_MS = 2_000
 

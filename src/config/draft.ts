@@ -166,8 +166,9 @@ export class Draft {
   #refuseValue(issue: z.core.$ZodIssue, given: unknown, at: string): void {
     const [index] = issue.path
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
-    const path: unknown = issue.code === 'custom' ? issue.params?.['path'] : undefined
-    if (typeof path === 'string' && at !== WATCHED_ELSEWHERE) this.files.set(path, undefined)
+    const { path, digest }: Readonly<Record<string, unknown>> = (issue.code === 'custom' && issue.params) || {}
+    if (typeof path === 'string' && at !== WATCHED_ELSEWHERE)
+      this.files.set(path, typeof digest === 'string' ? digest : undefined)
     const mayBeSecret = NEVER_QUOTED.includes(settingAt(at)?.key ?? at) || String(value).includes('://')
     const isQuoted = typeof value === 'string' && path === undefined && !mayBeSecret
     const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''

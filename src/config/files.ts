@@ -4,7 +4,7 @@ import { X509Certificate } from 'node:crypto'
 import { z } from 'zod'
 import { type KeySet, KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import { Redacted, Secret } from '../secret.ts'
-import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
+import { digestOf, FileUnreadable, MAX_FILE_BYTES, readRegularFile } from '../watched-file.ts'
 import { text, Unsuitable } from './types.ts'
 
 /** A file as it was when the configuration was loaded. */
@@ -30,20 +30,23 @@ export const MAX_CERTIFICATE_FILE_BYTES = 4 * 1_048_576
 /** The type of every path, so that `load.ts` knows what to resolve. */
 export const PATH = text()
 
-/** An issue has the path, so that a reload can wait for another content. */
+/** An issue has the path, so that a reload can wait for another content, and the digest of the content if it was read. */
 async function read<T>(
   path: string,
   context: z.RefinementCtx,
   parse: (bytes: Buffer) => T,
-  maxBytes?: number,
+  maxBytes = MAX_FILE_BYTES,
 ): Promise<ReadFile<T>> {
+  let digest: string | undefined
   try {
-    const { bytes, mode } = await readRegularFile(path, maxBytes)
+    const { bytes, mode } = await readRegularFile(path, MAX_CERTIFICATE_FILE_BYTES)
+    digest = digestOf(bytes)
+    if (bytes.length > maxBytes) throw new Unsuitable(`${path} is larger than ${maxBytes / 1024} KiB`)
     return new ReadFile(path, parse(bytes), bytes, mode)
   } catch (error) {
     const isExpected = [Unsuitable, FileUnreadable, KeySetInvalid].some((type) => error instanceof type)
     if (!(error instanceof Error && isExpected)) throw error
-    context.addIssue({ code: 'custom', message: error.message, params: { path } })
+    context.addIssue({ code: 'custom', message: error.message, params: { path, digest } })
     return z.NEVER
   }
 }

@@ -228,6 +228,25 @@ describe('all or nothing', () => {
     expect(await send({ 'X-Proxy-Key': 'the-next-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
   })
 
+  test.each([
+    ['no certificate', 'ca.pem', 'x', 'contains no "-----BEGIN CERTIFICATE-----"'],
+    ['a key with a blank', 'billing.key', 'a b', 'contains blanks'],
+    ['a key without end', 'billing.key', 'k'.repeat(70_000), 'is larger than 64 KiB'],
+    ['no key at all', 'billing.key', '', 'is empty'],
+  ])('a file that changes to %s is told without being asked for', async (_, name, content, problem) => {
+    const look = looksOnDemand()
+    const good = await readFile(CA_FILE, 'latin1')
+    await start(`${caller('acme')}origin: {caFile: ca.pem}\n`, { 'ca.pem': good })
+    await look()
+    await write(name, content)
+    await look()
+    await look()
+    await proxy.until(() => linesOf('configuration refused: the old one stays in use').length > 0, 'the refusal')
+    const [told] = linesOf('configuration refused: the old one stays in use')
+    expect(told?.['problem']).toContain(problem)
+    expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
+  })
+
   test('settings that need a restart are named, each time, and the others are applied', async () => {
     await start(caller('acme'))
     for (const org of ['globex', 'initech']) {
