@@ -100,8 +100,9 @@ export function openMinterOrigin(
 }
 
 /**
- * The longest call, as shares of `tokens.mintTimeout`: so that a request gets the error that names the minter, and once the minter
- * was lost, so that its return is seen soon. A mint of the minter goes on, and its token serves the next call.
+ * The longest call, as shares of `tokens.mintTimeout`: so that a request gets the error that names the minter, and once that was
+ * lost, so that its return is seen soon. A minter that waits for the endpoint answers sooner (`WAIT_SHARE` in token-giver.ts). Its
+ * mint goes on, and its token serves the next call.
  */
 const LONGEST_CALL = { usual: 0.92, lost: 0.4 }
 

@@ -5,7 +5,7 @@
  */
 
 import { aheadAgeMs, isExplored, Lives, lastAgeMs } from './lives.ts'
-import { pauseMs, type ServiceFacts } from './service-facts.ts'
+import { isTried, pauseMs, type ServiceFacts } from './service-facts.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
 export type RequestKind = 'repeatable' | 'once'
@@ -196,7 +196,8 @@ export class OrgTokens {
     this.lives.noteAccepted(ageMs)
     if (this.former !== undefined && ageMs >= this.service.rules.settleTimeMs) this.former = undefined
     if (suspect === undefined || suspect.token === token) return
-    if (suspect.by === 'next' || (suspect.by === 'once' && kind === 'once')) this.confirmDeath(suspect)
+    const isAlike = suspect.by === 'next' ? !isTried(request.method) : suspect.by === 'once' && kind === 'once'
+    if (isAlike) this.confirmDeath(suspect)
   }
 
   noteRejected(token: AccessToken, sentAt: number): void {
@@ -210,16 +211,17 @@ export class OrgTokens {
     this.#status = status
   }
 
-  /** R8: five answers in a row had the same status, and this token is proven. */
-  mayHaveEnded(token: AccessToken): boolean {
-    return this.#statusRow >= LONG_ROW && token === this.current && this.acceptedAt >= 0
+  /** R8: five answers in a row had the same status, and this token was proven, or is old enough to be known everywhere. */
+  mayHaveEnded(token: AccessToken, now: number, day: number): boolean {
+    if (this.#statusRow < LONG_ROW || token !== this.current) return false
+    return this.acceptedAt >= 0 || ageOf(token, now, day) >= this.service.rules.settleTimeMs
   }
 
-  /** The rule by which a rejection may cause a mint now, or join one. */
-  ruleForMint(now: number): 'R6' | 'R7' | undefined {
+  /** The rule by which a rejection may cause a mint now, or join one. One of a kind that is known to be forbidden makes nobody wait. */
+  ruleForMint(now: number, isKnown: boolean): 'R6' | 'R7' | undefined {
     const by = this.suspect?.token === this.current ? this.suspect.by : undefined
     if (by === 'R7' || by === 'R8') return 'R7' // its mint is under way
-    if (now >= this.#noMintUntil) return 'R6'
+    if (now >= this.#noMintUntil) return isKnown ? 'R7' : 'R6'
     const waitMs = pauseMs(this.service.rules.rejectedCooldownMs, 2, this.#uselessForced, LONGEST_PAUSE_MS)
     return this.row >= LONG_ROW && now - this.#forcedAt >= waitMs ? 'R7' : undefined
   }

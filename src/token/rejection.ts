@@ -75,7 +75,7 @@ export class Rejection {
     }
     tokens?.noteStatus(status)
     if (meaning === 'rejected' && !this.#isOver) return this.#findRemedy(tokens, answer, now, day)
-    if (meaning === 'other' && !this.#isOver && this.#mayTry(tokens, answer, now)) {
+    if (meaning === 'other' && !this.#isOver && this.#mayTry(tokens, answer, now, day)) {
       this.#trial = status
       this.#rejected.add(token)
       tokens?.suspectCurrent('R8', now, day)
@@ -102,7 +102,8 @@ export class Rejection {
       this.#isCounted = true
       tokens.row += 1
     }
-    const isForbidden = tokens.row < LONG_ROW && tokens.isForbidden(this.#request, now)
+    const isKnown = tokens.isForbidden(this.#request, now)
+    const isForbidden = isKnown && tokens.row < LONG_ROW
     if (token !== current || !isForbidden) tokens.noteRejected(token, sentAt)
     if (isOnce) {
       if (!isForbidden) this.#suspectFor('once', tokens, answer, now, day)
@@ -134,7 +135,7 @@ export class Rejection {
       tokens.forbid(this.#request, now) // R5, R6
       return this.#passAsForbidden(tokens, now)
     }
-    const rule = tokens.ruleForMint(now)
+    const rule = tokens.ruleForMint(now, isKnown)
     if (rule === undefined) return this.#pass('unexplained')
     tokens.suspectCurrent(rule, now, day)
     return this.#mint(rule === 'R6' ? 'error' : 'pass', now) // R6, R7
@@ -179,9 +180,9 @@ export class Rejection {
     else tokens.suspectCurrent(by, now, day)
   }
 
-  #mayTry(tokens: OrgTokens | undefined, { token, status }: Answer, now: number): boolean {
-    if (tokens === undefined || this.#kind === 'once' || this.#hasMinted(token) || !tokens.mayHaveEnded(token))
-      return false
+  #mayTry(tokens: OrgTokens | undefined, { token, status }: Answer, now: number, day: number): boolean {
+    if (tokens === undefined || this.#kind === 'once' || this.#hasMinted(token)) return false
+    if (!tokens.mayHaveEnded(token, now, day)) return false
     return tokens.service.mayTry(status, this.#request.method, now)
   }
 

@@ -25,7 +25,7 @@ const LONGEST_TRIAL_PAUSE_MS = 600_000
 /** RFC 6750 §3.1: the token is good, and the request needs more rights than it gives. */
 const INSUFFICIENT_SCOPE = /error="?insufficient_scope/i
 /** A 303 or a 409 to a request of another method often did what was asked. */
-const TRIED_METHODS = new Set(['GET', 'HEAD'])
+export const isTried = (method: string): boolean => method === 'GET' || method === 'HEAD'
 
 export class ServiceFacts {
   readonly rules: TokenRules
@@ -54,7 +54,7 @@ export class ServiceFacts {
     const isOfClient = status >= 300 && status <= 499 && status !== 408 && status !== 429
     if (!isOfClient || this.rules.rejectedStatuses !== undefined) return 'neither'
     if (!this.learnedStatuses.includes(status)) return 'other'
-    return TRIED_METHODS.has(method) ? 'rejected' : 'doubtful'
+    return isTried(method) ? 'rejected' : 'doubtful'
   }
 
   noteDelay(ageMs: number, now: number): void {
@@ -68,7 +68,7 @@ export class ServiceFacts {
   }
 
   mayTry(status: number, method: string, now: number): boolean {
-    return TRIED_METHODS.has(method) && now >= (this.#trials.get(status)?.notBefore ?? 0)
+    return isTried(method) && now >= (this.#trials.get(status)?.notBefore ?? 0)
   }
 
   /** R8: the new token was accepted where the one before had got this status, or it was not. */

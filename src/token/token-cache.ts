@@ -137,11 +137,11 @@ export class TokenCache {
 
   // ---- mints
 
-  /** Waits for the mint no longer than the limit, and not at all if the org was refused. @throws {TokenError} */
-  async awaitMint(org: OrgId, reason: MintReason, asker: Asker): Promise<AccessToken> {
+  /** Waits for the mint no longer than a share of `mintTimeout`, and not at all if the org was refused. @throws {TokenError} */
+  async awaitMint(org: OrgId, reason: MintReason, asker: Asker, share = 1): Promise<AccessToken> {
     const refusal = this.refusals.get(org)
     if (refusal !== undefined) throw refusal
-    const token = await this.wait(this.#options.mintTimeoutMs, this.mint(org, reason, asker))
+    const token = await this.wait(this.#options.mintTimeoutMs * share, this.mint(org, reason, asker))
     if (token !== undefined) return token
     // Nobody else waits for a call that hangs, as long as there is a token that was not rejected.
     this.orgs.peek(org)?.noteMintFailed(this.now())

@@ -415,6 +415,23 @@ describe('R7', () => {
     tokens?.noteUselessMint({ by: 'R6' }, stage.world.now() + 10 * MINUTE_MS)
     expect(new Set(await stage.statuses(8))).toEqual(new Set([401]))
   })
+
+  test('if it fails, no request with the good token waits for it or fails', async () => {
+    const stage = await Stage.settled()
+    stage.answer = withoutAdmin
+    await stage.send('repeatable', '/v2/admin')
+    await stage.pass(6_000)
+    await stage.send()
+    await stage.pass(6_000)
+    stage.endpointFails = 'token_endpoint_unavailable'
+    expect(await stage.statuses(8, 'repeatable', '/v2/admin')).toEqual(Array(8).fill(401))
+    const { mints } = stage
+    expect(mints, 'the row of five has caused one').toBeGreaterThan(1)
+    for (let i = 0; i < 5; i += 1) {
+      expect(await stage.statuses(1)).toEqual([200])
+      expect(await stage.statuses(1, 'repeatable', '/v2/admin')).toEqual([401])
+    }
+  })
 })
 
 describe('R8: other statuses', () => {
@@ -533,7 +550,42 @@ describe('R8: other statuses', () => {
     expect([stage.mints, stage.learned]).toEqual([1, []])
   })
 
-  test('nothing is tried for a token that was never accepted, nor for 408, 429 and 5xx, nor with rejectedStatuses', async () => {
+  test('a token that ends before anything accepted it is noticed, too', async () => {
+    const stage = await Stage.settled()
+    stage.answer = ({ path }) => (path === '/missing' ? 404 : 200)
+    expect(await stage.statuses(5, 'repeatable', '/missing')).toEqual(Array(5).fill(404))
+    expect(stage.mints, 'for nothing').toBe(2)
+    await stage.pass(16_000)
+    stage.answer = ({ token }) => (token < 3 ? 403 : 200)
+    const seen: (number | string)[] = []
+    for (let i = 0; i < 8; i += 1) {
+      seen.push(...(await stage.statuses(1)))
+      await stage.pass(1_000)
+    }
+    expect(seen).toEqual([403, 403, 403, 403, 200, 200, 200, 200])
+    expect(stage.mints).toBe(3)
+  })
+
+  test('a POST that is forbidden with a learned status costs ever fewer mints, although other requests are accepted', async () => {
+    const stage = await Stage.settled()
+    for (let death = 2; death <= 3; death += 1) {
+      stage.answer = ({ token }) => (token < death ? 403 : 200)
+      await stage.statuses(6)
+      await stage.pass(6_000)
+      await stage.send()
+    }
+    expect(stage.learned).toEqual([403])
+    stage.answer = ({ path }) => (path === '/forbidden' ? 403 : 200)
+    const { mints } = stage
+    for (let i = 0; i < 100; i += 1) {
+      expect(await stage.statuses(1, 'repeatable', '/forbidden', 'POST')).toEqual([403])
+      await stage.pass(6_000)
+      expect(await stage.statuses(1)).toEqual([200])
+    }
+    expect(stage.mints - mints).toBeLessThanOrEqual(20)
+  })
+
+  test('nothing is tried for a young token that was never accepted, nor for 408, 429 and 5xx, nor with rejectedStatuses', async () => {
     const fresh = new Stage()
     fresh.answer = () => 403
     expect(new Set(await fresh.statuses(10))).toEqual(new Set([403]))

@@ -3,6 +3,7 @@
 import { writeFile } from 'node:fs/promises'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { eventually, Gate } from '../../support/changes.ts'
+import { scaledSetting } from '../../support/pace.ts'
 import { outcomeOf, problemOf, request } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { ask, BILLING_KEY, makeTrust, outcome, REPORTS_KEY, startMinter, startSidecar } from './minters.ts'
@@ -50,6 +51,15 @@ describe('a sidecar', () => {
     const limited = await request(sidecar.port, 'GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: globex-2\r\n\r\n')
     expect(problemOf(limited)).toMatchObject({ status: 503, code: 'token_endpoint_rate_limited' })
     expect(limited.fields.join('|').toLowerCase()).toContain('retry-after|7')
+  })
+
+  test('tells that the token endpoint is slow, and does not take the minter for lost', async () => {
+    service.tokens.script = () => new Promise(() => undefined)
+    const settings = { 'tokens.mintTimeout': scaledSetting(1_000) }
+    const sidecar = await startSidecar(service, await startMinter(service, settings), settings)
+    expect(await outcome(sidecar, 'acme')).toBe('token_endpoint_timeout')
+    expect(sidecar.logs.filter(({ msg }) => msg?.startsWith('minter lost'))).toEqual([])
+    expect(await sidecar.metric('oap_minter_available')).toBe(1)
   })
 
   test('its rejected token is replaced, and the request repeated', async () => {
