@@ -22,7 +22,7 @@ import type { Origin } from '../origin/origin.ts'
 import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
 import type { TokenCache, Waiter } from '../token/token-cache.ts'
-import type { AccessToken } from '../token/token-source.ts'
+import { AccessToken } from '../token/token-source.ts'
 import type { Admitted, Refusal } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { respondToOptions, respondWithProblem } from './problem.ts'
@@ -93,6 +93,7 @@ const OF_STRANGERS: ReadonlySet<ErrorCode> = new Set([
 ])
 
 const UNAUTHORIZED = 401
+const TOKEN_ENDED = new Error('the token has ended while the request waited for a connection')
 
 export class Exchange implements RequestInProgress, AttemptSink {
   readonly #gateway: Gateway
@@ -291,7 +292,15 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
   connected(): void {
-    this.#sentAt = performance.now()
+    if (this.#hasEndedSince(this.#sentAt)) this.#attempt?.abort(TOKEN_ENDED)
+    else this.#sentAt = performance.now()
+  }
+
+  /** T2 of docs/tokens.md: no token is sent past its stated end, however long the request has waited with it. */
+  #hasEndedSince(since: number, credential = this.#credential): boolean {
+    const { orgId } = this.#admitted
+    if (orgId === undefined || !(credential instanceof AccessToken)) return false
+    return this.#gateway.tokens.hasEndedSince(orgId, credential, since)
   }
 
   responseHead(head: ResponseHead): void {
@@ -341,7 +350,10 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
-    if (!(error instanceof OriginError)) this.#caught(error)
+    if (error === TOKEN_ENDED) {
+      this.#trace?.attemptEnded('token_ended')
+      this.#answer(this.#waitForToken(this.#admitted))
+    } else if (!(error instanceof OriginError)) this.#caught(error)
     else if (this.isOver) return
     else if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
@@ -418,9 +430,11 @@ export class Exchange implements RequestInProgress, AttemptSink {
   async #waitToRepeat(next: Promise<Credential>): Promise<Credential> {
     assert(this.#attempt !== undefined)
     this.#attempt.discardResponse()
+    const judgedAt = performance.now()
     const [credential] = await Promise.all([next, this.#content?.received()])
+    const usable = this.#hasEndedSince(judgedAt, credential) ? await this.#waitForToken(this.#admitted) : credential
     this.#writableRecord.token = 'replayed'
-    return credential
+    return usable
   }
 
   // ---- relay

@@ -8,7 +8,7 @@ import type { ResponseHead } from '../http1/response-head.ts'
 
 /** Receives the events of an attempt. */
 export interface AttemptSink {
-  /** The attempt has a connection. Its request is written next. */
+  /** The attempt has a connection. Its request is written next, unless this aborts the attempt. */
   connected?(): void
   /** The head of the final response has arrived. */
   responseHead(head: ResponseHead): void

@@ -146,6 +146,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     try {
       attempt.isSent = true
       attempt.sink.connected?.()
+      if (this.attempt !== attempt) return
       const { method, isHandshake } = attempt.request
       this.#parser.expect(method === 'HEAD', isHandshake)
       this.#hasMuchContent = !isJoined(attempt)

@@ -42,6 +42,7 @@ const MAX_KIND_LENGTH = 256 // R2: longer paths are told apart by their beginnin
 const KIND_MEMORY_MS = 300_000 // R2
 const FIRST_PAUSE_MS = 250 // R6
 const LONGEST_PAUSE_MS = 300_000 // R6, R7
+const UNPROVEN_MS = 10_000 // R8: an unproven token is known everywhere from this age on, or from the settle time on
 export const LONG_ROW = 5 // R2, R7, R8
 
 export class OrgTokens {
@@ -171,8 +172,8 @@ export class OrgTokens {
   }
 
   /** T2 */
-  hasEndedAt(now: number, day: number): boolean {
-    return ageOf(this.current, now, day) >= this.#statedMs
+  hasEndedAt(now: number, day: number, token = this.current): boolean {
+    return ageOf(token, now, day) >= (token === this.current ? this.#statedMs : token.statedLifeMs)
   }
 
   // ---- what the service says
@@ -211,10 +212,13 @@ export class OrgTokens {
     this.#status = status
   }
 
-  /** R8: five answers in a row had the same status, and this token was proven, or is old enough to be known everywhere. */
+  /**
+   * R8: five answers in a row had the same status, and this token was proven, or is old enough to be known everywhere. Without the
+   * latter, a token that ends before anything has accepted it would be used for ever.
+   */
   mayHaveEnded(token: AccessToken, now: number, day: number): boolean {
     if (this.#statusRow < LONG_ROW || token !== this.current) return false
-    return this.acceptedAt >= 0 || ageOf(token, now, day) >= this.service.rules.settleTimeMs
+    return this.acceptedAt >= 0 || ageOf(token, now, day) >= Math.max(this.service.rules.settleTimeMs, UNPROVEN_MS)
   }
 
   /** The rule by which a rejection may cause a mint now, or join one. One of a kind that is known to be forbidden makes nobody wait. */
@@ -240,7 +244,7 @@ export class OrgTokens {
     this.suspect = undefined
     this.#useless = this.#uselessForced = this.#noMintUntil = 0
     if (this.former === token) this.former = undefined
-    if (aliveMs >= 0 && Math.floor(this.current.mintedAt) > rejectedAt) this.lives.noteDeath(aliveMs, deadMs)
+    if (aliveMs >= 0 && this.current.mintedAt > rejectedAt) this.lives.noteDeath(aliveMs, deadMs)
   }
 
   /** R6, R7: the successor was rejected, too, or there is none. */

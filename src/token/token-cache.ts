@@ -93,6 +93,15 @@ export class TokenCache {
     return 'token' in choice ? this.#give(org, choice) : undefined
   }
 
+  /** T2: the token has come to its stated end since `since`, a monotonic time. */
+  hasEndedSince(org: OrgId, token: AccessToken, since: number): boolean {
+    if (token.statedLifeMs === Number.POSITIVE_INFINITY) return false
+    const [now, day] = [this.now(), this.day()]
+    const tokens = this.orgs.peek(org)
+    const hasEnded = (agoMs: number) => tokens?.hasEndedAt(now - agoMs, day - agoMs, token) ?? true
+    return hasEnded(0) && !hasEnded(now - since)
+  }
+
   /**
    * Waits for a token that the request can use. If a mint fails, a token that was not rejected serves: the service is the judge.
    * @throws {TokenError}

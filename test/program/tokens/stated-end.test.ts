@@ -1,0 +1,77 @@
+/** T2: a token is not sent past the end that it states, however long a request has waited with it. */
+
+import { beforeEach, expect, test } from 'vitest'
+import { get } from '../../support/case-table.ts'
+import { eventually, Gate } from '../../support/changes.ts'
+import { RawClient, request } from '../../support/raw-client.ts'
+import { type Service, startService } from '../../support/service.ts'
+import { startProxy } from '../../support/start-proxy.ts'
+
+const LIFE_MS = 2_000
+
+let service: Service
+let mintedAt: Map<string, number>
+/** Of the token of each request that the service got. */
+let agesMs: number[]
+beforeEach(async () => {
+  mintedAt = new Map()
+  agesMs = []
+  service = await startService({
+    mint: ({ org }) => {
+      const token = service.tokens.issueToken(org)
+      mintedAt.set(token, performance.now())
+      return { content: JSON.stringify({ orgAccessToken: token, expires_in: LIFE_MS / 1_000 }) }
+    },
+  })
+  return () => service[Symbol.asyncDispose]()
+})
+
+function noteAge(authorization: string | undefined): void {
+  agesMs.push(performance.now() - (mintedAt.get(authorization?.replace('Bearer ', '') ?? '') ?? 0))
+}
+
+function firstToEnd() {
+  const [first = 0] = mintedAt.values()
+  return eventually(() => performance.now() > first + LIFE_MS || undefined, 'the end of the token')
+}
+
+test('a request that waits for a connection', async () => {
+  const gate = new Gate()
+  service.script = async (received) => {
+    noteAge(received.values('authorization')[0])
+    if (received.target === '/v2/held') await gate.pass()
+    return { content: received.target }
+  }
+  await using proxy = await startProxy(service, { 'origin.connections': '1' })
+  await using held = await RawClient.sending(proxy.port, get('/v2/held', 'acme'))
+  await gate.untilWaiting(1)
+  await using queued = await RawClient.sending(proxy.port, get('/v2/queued', 'acme'))
+  await firstToEnd()
+  gate.open()
+  expect((await held.response()).status).toBe(200)
+  expect((await queued.response()).content.toString()).toBe('/v2/queued')
+  expect(agesMs).toHaveLength(2)
+  expect(Math.max(...agesMs)).toBeLessThan(LIFE_MS)
+  expect(service.tokens.mints).toHaveLength(2)
+})
+
+test('a repeat that waits for the rest of the content', async () => {
+  let posts = 0
+  service.script = async (received, connection) => {
+    noteAge(received.values('authorization')[0])
+    if (received.method === 'POST') posts += 1
+    if (posts !== 1) return { content: 'ok' }
+    return connection.write('HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n') // before the rest of the content
+  }
+  await using proxy = await startProxy(service)
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await using client = await RawClient.sending(
+    proxy.port,
+    'POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Length: 4\r\n\r\nab',
+  )
+  await service.origin.waitFor(() => posts === 1)
+  await firstToEnd()
+  client.send('cd')
+  expect((await client.response('POST')).status).toBe(200)
+  expect(Math.max(...agesMs)).toBeLessThan(LIFE_MS)
+})
