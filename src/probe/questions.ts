@@ -126,7 +126,11 @@ export async function askAll(asker: Asker, { org, unknownOrg, waitMs, graceMs = 
     return await asker.mint(unknownOrg)
   })
 
-  const whyNotUnused = hasEnded ? 'a new token ends the one before' : 'reason' in other ? other.reason : undefined
+  // A token that lives for seconds may end by itself behind a mint, but hardly twice.
+  const next = 'answer' in nextSuccession ? nextSuccession.answer : undefined
+  const isReplaced = next?.isBeforeAccepted === true && !next.isLaterAccepted
+  const replaced = isReplaced ? 'a new token seems to end the one before' : undefined
+  const whyNotUnused = replaced ?? ('reason' in other ? other.reason : undefined)
   if (waitMs > 0) tell(`how long tokens live, for ${Math.round(waitMs / 1_000)} s`)
   const lives = await asked(async () => {
     if (waitMs === 0) throw new Unaskable('it takes time: give --wait')

@@ -15,8 +15,6 @@ export type { OrgStats, SandboxStats, ServiceHandler } from './service.ts'
 export type { Fault, Limit, StatedEnd, Switches } from './switches.ts'
 
 export const DEFAULT_APP_ID = 'sandbox-app'
-/** A client that stands still for some seconds does not meet the end of its connection. */
-const KEEP_ALIVE_MS = 60_000
 const TARGET = /^(\/[^?]*)(?:\?(.*))?$/s
 
 export interface SandboxOptions extends Partial<Switches> {
@@ -47,9 +45,7 @@ export async function startSandbox(options: SandboxOptions = {}): Promise<Sandbo
   const { port = 0, appId = DEFAULT_APP_ID, handler, ...switches } = options
   const service = new Service(appId, switches, handler)
   const sockets = new Set<Socket>()
-  const server = createServer({ requestTimeout: 0, keepAliveTimeout: KEEP_ALIVE_MS }, (request, response) =>
-    answer(service, request, response),
-  )
+  const server = createServer({ requestTimeout: 0 }, (request, response) => answer(service, request, response))
   server.maxHeadersCount = 0
   server.on('upgrade', (request, socket: Socket, head) => answerUpgrade(service, request, socket, head))
   server.on('connection', (socket: Socket) => {

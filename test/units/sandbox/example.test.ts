@@ -123,7 +123,8 @@ test('a WebSocket sends every message back, and does not read from a client that
     content.writeUInt32BE(number)
     socket.send(content)
   }
-  for (let count = 0; count < 300; count += 1) await mint(sandbox, 'globex')
+  // Only passes time. A busy process may meet the end of its idle connection.
+  for (let count = 0; count < 300; count += 1) await mint(sandbox, 'globex').catch(() => undefined)
   expect(socket.bufferedAmount).toBeGreaterThan(1 << 20)
   socket.resume()
   await expect.poll(() => received.length, { timeout: 10_000 }).toBe(64)
