@@ -150,7 +150,8 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
 const CERTIFICATE_SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
 const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 const COOKIE_EPISODE_MS = 3_600_000
-const WEEK_MS = 7 * 24 * 3_600_000
+const DAY_MS = 86_400_000
+const WEEK_MS = 7 * DAY_MS
 
 interface Certificate {
   readonly setting: string
@@ -180,7 +181,8 @@ function certificatesOf({ listen, origin, minter }: Config): Certificate[] {
 
 /** Within a week; a certificate of hours is renewed in its last part only. */
 function endsSoon({ from, to }: Certificate): boolean {
-  return to - Date.now() < Math.min((to - from) / 10, WEEK_MS)
+  const isOfHours = to - from < DAY_MS
+  return to - Date.now() < (isOfHours ? (to - from) / 10 : WEEK_MS)
 }
 
 function describeEnd({ setting, subject, to }: Certificate): string {

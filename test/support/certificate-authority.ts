@@ -12,9 +12,12 @@ export interface IssueOptions {
   readonly names: string
   /** From now on; negative for a certificate that has ended. */
   readonly lifeMs?: number
+  /** It began so long ago. */
+  readonly ageMs?: number
 }
 
 const DAY_MS = 24 * 3_600_000
+const MONTH_MS = 30 * DAY_MS
 
 export class CertificateAuthority {
   readonly cert: string
@@ -22,12 +25,12 @@ export class CertificateAuthority {
   readonly #chain: string
 
   /** `folder` must exist. `issuer` makes this an intermediate, which lives for `lifeMs`. */
-  constructor(folder: string, name: string, issuer?: CertificateAuthority, lifeMs = DAY_MS) {
+  constructor(folder: string, name: string, issuer?: CertificateAuthority, lifeMs = MONTH_MS) {
     this.#folder = join(folder, name)
     mkdirSync(this.#folder)
     this.#newKey('ca')
     if (issuer === undefined) {
-      this.#openssl('req', '-x509', '-new', '-key', 'ca.key', '-subj', `/CN=${name}`, '-days', '2', '-out', 'ca.pem')
+      this.#openssl('req', '-x509', '-new', '-key', 'ca.key', '-subj', `/CN=${name}`, '-days', '30', '-out', 'ca.pem')
     } else {
       this.#request('ca', name, 'basicConstraints=critical,CA:TRUE')
       issuer.#sign(join(this.#folder, 'ca'), lifeMs)
@@ -41,10 +44,10 @@ export class CertificateAuthority {
     writeFileSync(join(this.#folder, 'ca.cnf'), `[ca]\ndefault_ca=d\n[d]\n${section}\n${rules}`)
   }
 
-  issue({ names, lifeMs = DAY_MS }: IssueOptions): Issued {
+  issue({ names, lifeMs = MONTH_MS, ageMs = DAY_MS }: IssueOptions): Issued {
     this.#newKey('leaf')
     this.#request('leaf', 'leaf', names === '' ? undefined : `subjectAltName=${names}`)
-    this.#sign(join(this.#folder, 'leaf'), lifeMs)
+    this.#sign(join(this.#folder, 'leaf'), lifeMs, ageMs)
     return { cert: this.#read('leaf.pem') + this.#chain, key: this.#read('leaf.key') }
   }
 
@@ -57,9 +60,9 @@ export class CertificateAuthority {
     this.#openssl('req', '-new', '-key', `${name}.key`, ...subject, '-out', `${name}.csr`)
   }
 
-  #sign(path: string, lifeMs: number): void {
+  #sign(path: string, lifeMs: number, ageMs = DAY_MS): void {
     const now = Date.now()
-    const dates = ['-startdate', asn1Time(Math.min(now, now + lifeMs) - DAY_MS), '-enddate', asn1Time(now + lifeMs)]
+    const dates = ['-startdate', asn1Time(Math.min(now, now + lifeMs) - ageMs), '-enddate', asn1Time(now + lifeMs)]
     const files = ['-cert', 'ca.pem', '-keyfile', 'ca.key', '-in', `${path}.csr`, '-out', `${path}.pem`]
     this.#openssl('ca', '-batch', '-notext', '-config', 'ca.cnf', ...files, ...dates)
   }

@@ -16,6 +16,8 @@ import { RawClient } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 
+const HOUR_MS = 3_600_000
+const DAY_MS = 24 * HOUR_MS
 const { path } = await folderForFile()
 const servers = new CertificateAuthority(path, 'servers')
 const clients = new CertificateAuthority(path, 'clients')
@@ -368,6 +370,17 @@ describe('a rotated certificate', () => {
     await swap('key.pem', own.key)
     await proxy.app.reload()
     expect(await warns()).toBe(false)
+  })
+
+  test.each([
+    ['of a month, in its last week', 6 * DAY_MS, 24 * DAY_MS, true],
+    ['of a month, before that', 8 * DAY_MS, 22 * DAY_MS, false],
+    ['of ten hours, in its last tenth', 0.9 * HOUR_MS, 9.1 * HOUR_MS, true],
+    ['of ten hours, before that', 1.1 * HOUR_MS, 8.9 * HOUR_MS, false],
+  ])('a certificate %s', async (_, lifeMs, ageMs, isTold) => {
+    const { cert, key } = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1', lifeMs, ageMs })
+    await start({ 'admin.address': 'localhost:0' }, { ...FILES, 'cert.pem': cert, 'key.pem': key })
+    expect(await warns()).toBe(isTold)
   })
 
   const told = async () => {
