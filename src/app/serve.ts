@@ -118,8 +118,7 @@ async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { 
   const atOnce = signals.secondStop.then(async (second) => {
     logger.warn({ signal: second }, 'second signal: stopping at once')
     exitAfter(LAST_DEADLINE_MS)
-    await app.close()
-    return 1
+    return (await app.close()) === 0 ? 0 : 1
   })
   const drained = sleep(shutdown.delayMs).then(async () => {
     const connections = await app.drain()

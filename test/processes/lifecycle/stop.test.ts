@@ -159,6 +159,14 @@ test('a second signal ends the process at once', async () => {
   gate.open()
 })
 
+test('a second signal with nothing in flight is no failure', async () => {
+  const { proxy } = await start({ OAP_SHUTDOWN_DELAY: '60s' })
+  proxy.signal('SIGTERM')
+  await proxy.waitForLine(/"msg":"drain"/)
+  proxy.signal('SIGTERM')
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+})
+
 test('a stop while the modules load ends the process, also as the first process of a container', async () => {
   // Sends the signal as soon as the program listens for it.
   const sender = `const timer = setInterval(() => {
