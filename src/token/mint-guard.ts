@@ -202,8 +202,9 @@ export class MintGuard implements TokenSource {
   }
 }
 
+/** With the code of the trouble that caused the pause. */
 function refusal({ code, until, cause }: Pause): TokenError {
   const seconds = Math.max(1, Math.ceil((until - performance.now()) / 1_000))
   const retryAfterSeconds = code === REJECTED ? undefined : seconds
-  return new TokenError(code, cause.message, { retryAfterSeconds, isOfMinter: cause.isOfMinter })
+  return new TokenError(cause.code, cause.message, { retryAfterSeconds, isOfMinter: cause.isOfMinter })
 }

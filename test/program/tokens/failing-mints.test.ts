@@ -227,6 +227,18 @@ test.concurrent.each<[string, Reply]>([
   expect(service.tokens.mints).toHaveLength(1)
 })
 
+test('in the pause after it, a request fails at once with the same code', async () => {
+  await using service = await startService({ mint: () => ({ content: '{}' }) })
+  await using proxy = await startProxy(service, { 'tokens.mintTimeout': scaledSetting(500) })
+  const codes = new Set<unknown>()
+  await eventually(async () => {
+    const before = service.tokens.mints.length
+    codes.add(problemOf(await request(proxy.port, get('/v2/x', 'acme'))).code)
+    return service.tokens.mints.length === before || undefined
+  }, 'a request that meets the pause')
+  expect(codes).toEqual(new Set([invalid]))
+})
+
 test('a token that comes after its request has given up serves the next one', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: (mint) => gate.pass().then(() => mint.issue()) })
