@@ -9,8 +9,6 @@ export class RequestFindings {
   /** A value has a control character, or two fields contradict each other. */
   isInvalid = false
   connection: string | undefined = undefined
-  length: string | undefined = undefined
-  coding: string | undefined = undefined
   upgrade: string | undefined = undefined
   webSocketKey: string | undefined = undefined
   webSocketVersion: string | undefined = undefined
@@ -69,8 +67,8 @@ const imitation = read('imitation')
 /** All of them are protected: a request is refused if a service that reads `_` as `-` could take another name for one of them. */
 const PROTECTED: Readonly<Record<string, RequestFieldRule>> = {
   connection: read('connection'),
-  'content-length': read('length'),
-  'transfer-encoding': read('coding'),
+  'content-length': dropped,
+  'transfer-encoding': dropped,
   upgrade: read('upgrade'),
   host: read('host'),
   expect: read('expectation'),

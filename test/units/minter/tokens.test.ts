@@ -148,6 +148,7 @@ describe('a minter', () => {
   test.each([
     ['GET /v1/orgs/acme/token', 'target_invalid'],
     ['POST /v1/orgs/acme/token?x', 'target_invalid'],
+    ['POST /x/v1/orgs/acme/token', 'target_invalid'],
     ['POST /v1/orgs/acme/token/', 'target_invalid'],
     ['POST /v1/orgs/a%2e%2e%2fcme/token', 'org_id_invalid'],
     ['POST /v1/orgs/%/token', 'target_invalid'],
