@@ -110,9 +110,11 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
   }
 
   test('refused', async () => {
-    const service = await startService()
-    await service.origin.stop()
-    await expectCause('The call of the token endpoint failed (ECONNREFUSED).', service)
+    await using service = await startService()
+    // A port that a server has left may be taken by the server of another test. Nobody listens on port 1.
+    await expectCause('The call of the token endpoint failed (ECONNREFUSED).', service, {
+      baseUrl: 'http://127.0.0.1:1',
+    })
   })
 
   test('no such name', async () => {
