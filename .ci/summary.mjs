@@ -68,6 +68,11 @@ const UNSTEADY = [
       'real processes, beside three workers of other tests (a rotation of certificates got no answer once, on Node 26)',
   },
   {
+    tests: /^test\/program\/behaviour\/origin-faults.*refuses connections/,
+    since: '2026-11-26',
+    cause: 'the server of another test may take the port that its server has left for a moment',
+  },
+  {
     tests: /^test\/program\/tokens\/failing-fast/,
     since: '2026-11-26',
     cause: 'it counts requests in a fixed time, and a busy machine makes fewer',
