@@ -13,6 +13,17 @@ const from = (token: number) => (sent: Sent) => (sent.token < token ? 401 : 200)
 /** Rejects all requests for the admin route, whatever their token. */
 const withoutAdmin = ({ path }: Sent) => (path.startsWith('/v2/admin') ? 401 : 200)
 
+/** A settled token that was accepted a while ago, and a kind of request that is known to be forbidden. */
+async function stageThatForbidsAdmin(): Promise<Stage> {
+  const stage = await Stage.settled()
+  stage.answer = withoutAdmin
+  await stage.send('repeatable', '/v2/admin')
+  await stage.pass(6_000)
+  await stage.send()
+  await stage.pass(6_000)
+  return stage
+}
+
 describe('R1', () => {
   test('a request whose token was replaced meanwhile is repeated with the newer one', async () => {
     const stage = await Stage.settled()
@@ -95,12 +106,7 @@ describe('R2', () => {
   })
 
   test('an upload of such a kind makes nobody wait for a new token', async () => {
-    const stage = await Stage.settled()
-    stage.answer = withoutAdmin
-    await stage.send('repeatable', '/v2/admin')
-    await stage.pass(6_000)
-    await stage.send()
-    await stage.pass(6_000)
+    const stage = await stageThatForbidsAdmin()
     const { mints } = stage
     expect(await stage.statuses(3, 'once', '/v2/admin')).toEqual([401, 401, 401])
     expect([await stage.statuses(1, 'once'), stage.mints]).toEqual([[200], mints])
@@ -417,12 +423,7 @@ describe('R7', () => {
   })
 
   test('if it fails, no request with the good token waits for it or fails', async () => {
-    const stage = await Stage.settled()
-    stage.answer = withoutAdmin
-    await stage.send('repeatable', '/v2/admin')
-    await stage.pass(6_000)
-    await stage.send()
-    await stage.pass(6_000)
+    const stage = await stageThatForbidsAdmin()
     stage.endpointFails = 'token_endpoint_unavailable'
     expect(await stage.statuses(8, 'repeatable', '/v2/admin')).toEqual(Array(8).fill(401))
     const { mints } = stage
