@@ -398,10 +398,23 @@ export function causeOf({ limit, hint }: Failure): string | undefined {
   return limit === undefined ? hint : LIMITS[limit]
 }
 
+/**
+ * What a failed mint says about the next one. *failure*: the endpoint did not work, and may the next time. *refusal*: the Org is
+ * refused, or the call itself, so a repeat would get the same. *limit*: there were too many calls. *credentials*: the App was not
+ * accepted.
+ */
+export type Trouble = 'failure' | 'refusal' | 'limit' | 'credentials'
+
+const TROUBLES: { readonly [C in TokenErrorCode]?: Trouble } = {
+  org_access_refused: 'refusal',
+  token_endpoint_rate_limited: 'limit',
+  app_credentials_rejected: 'credentials',
+}
+
 export type TokenErrorOptions = ErrorOptions &
   Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus' | 'isOfMinter'> & {
-    /** The org is refused, or the call itself: a repeat would get the same, so it is remembered for the org. */
-    readonly isRefusal?: boolean | undefined
+    /** Default: as the code says. */
+    readonly trouble?: Trouble | undefined
   }
 
 abstract class FailureError<Code extends ErrorCode> extends Error implements Failure {
@@ -431,14 +444,14 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
 
 /** Thrown by everything that mints. The message is the hint, too: it never holds a secret, a token or the content of a response. */
 export class TokenError extends FailureError<TokenErrorCode> {
-  readonly isRefusal: boolean
+  readonly trouble: Trouble
 
   constructor(code: TokenErrorCode, hint: string, options?: TokenErrorOptions) {
     const { stackTraceLimit } = Error
     Error.stackTraceLimit = 0 // nothing prints the stack, and a flood makes thousands of these in a second
     super(code, hint, { ...options, hint })
     Error.stackTraceLimit = stackTraceLimit
-    this.isRefusal = options?.isRefusal ?? code === 'org_access_refused'
+    this.trouble = options?.trouble ?? TROUBLES[code] ?? 'failure'
   }
 }
 

@@ -100,8 +100,8 @@ export class MinterSource implements TokenSource {
     if (!isBusy && !isPassedOn(code)) return this.#lost(text)
     this.#found({ refusal: REFUSALS_OF_SIDECAR.includes(code) ? code : undefined })
     const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), Date.now())
-    const isRefusal = status < 500 || tokenEndpointStatus !== undefined
-    const told = { retryAfterSeconds, tokenEndpointStatus, isRefusal, isOfMinter: true }
+    const trouble = status < 500 || tokenEndpointStatus !== undefined ? 'refusal' : undefined
+    const told = { retryAfterSeconds, tokenEndpointStatus, trouble, isOfMinter: true } as const
     return new TokenError(isBusy ? 'token_endpoint_unavailable' : code, this.#sentence(text), told)
   }
 

@@ -146,7 +146,7 @@ export class MintGuard implements TokenSource {
     call.isOver = true
     call.reject(cause)
     if (!(cause instanceof TokenError)) return
-    if (cause.isRefusal) {
+    if (cause.trouble === 'refusal') {
       this.#answered(call)
       return
     }

@@ -175,7 +175,7 @@ export class TokenCache {
         (error: unknown) => {
           if (end()) {
             // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
-            if (error instanceof TokenError && error.isRefusal) this.refusals.set(org, error)
+            if (error instanceof TokenError && error.trouble === 'refusal') this.refusals.set(org, error)
             this.orgs.peek(org)?.noteMintFailed(this.now())
           }
           throw error

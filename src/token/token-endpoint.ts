@@ -108,7 +108,7 @@ export class AnswerReader {
     if (status < 400) {
       const host = hostOf(fieldValue(fields, 'location'), this.#options.baseUrl)
       const says = ` to ${url}: a redirect${host}, which is not followed`
-      return failure('token_response_invalid', says, { tokenEndpointStatus: status, isRefusal: true })
+      return failure('token_response_invalid', says, { tokenEndpointStatus: status, trouble: 'refusal' })
     }
     if (status === 401) {
       const orElse = this.#hasSucceeded ? '' : ', or this is not its address: check baseUrl and tokens.endpoint'
@@ -121,9 +121,12 @@ export class AnswerReader {
     if (status === 408 || status >= 500) return failure('token_endpoint_unavailable', '')
     if (!this.#hasSucceeded && NO_SUCH_CALL.includes(status)) {
       const what = status === 404 ? 'it knows no such path or Org' : 'it was not taken as a token request'
-      return failure('token_response_invalid', ` to ${url}: ${what}`, { tokenEndpointStatus: status, isRefusal: true })
+      return failure('token_response_invalid', ` to ${url}: ${what}`, {
+        tokenEndpointStatus: status,
+        trouble: 'refusal',
+      })
     }
-    return failure('org_access_refused', this.#refusesEvery(org), { tokenEndpointStatus: status, isRefusal: true })
+    return failure('org_access_refused', this.#refusesEvery(org), { tokenEndpointStatus: status, trouble: 'refusal' })
   }
 
   #refusesEvery(org: OrgId): string {
