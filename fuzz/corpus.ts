@@ -24,6 +24,7 @@ export const REQUESTS: readonly string[] = [
   request('DELETE /v2/{id}'),
   request('OPTIONS /v2/{id}'),
   request('PURGE /v2/{id}'),
+  request('LIST /v2/{id}'),
   request('POST /v2/{id}', ['Content-Length: 5', 'Content-Type: text/plain'], 'hello'),
   request('PUT /v2/{id}', ['Content-Length: 0']),
   request('PATCH /v2/{id}', [CHUNKED], `${CHUNKS}\r\n`),
@@ -102,6 +103,7 @@ export const PARSER_REQUESTS: readonly string[] = [
   message('GET https://u:p@h.example:80/a?b#c HTTP/1.1', ['A:b', 'a: "\t\xe9"\t ', 'A:']),
   message('CONNECT [::1]:80 HTTP/1.1', ['Content-Length: 2'], 'ab'),
   message('OPTIONS * HTTP/1.1', ['Upgrade: x', 'Connection: upgrade', 'Content-Length: 2'], 'ab'),
+  message('LIST / HTTP/1.1', [CHUNKED], '1\r\na\r\n0\r\n\r\n') + message('foo-BAR /2 HTTP/1.1', []),
   message("M-SEARCH /a%00~!$&'()*+,;=:@?/?#?# HTTP/1.1", []),
   `\r\n\r\n${message('GET / HTTP/1.1', ['Host: a'])}\r\n${message('GET / HTTP/1.1', ['Host: a'])}`,
 ]
@@ -109,7 +111,8 @@ export const PARSER_REQUESTS: readonly string[] = [
 export const PARSER_RESPONSES: readonly string[] = [
   message('HTTP/1.1 200 OK', [CHUNKED], '1\r\na\r\n1\r\nb\r\n1\r\nc\r\n0\r\n\r\n'),
   message('HTTP/1.1 200', ['transfer-encoding:CHUNKED  '], `${SIZES}\r\n`),
-  message('HTTP/1.1 200 OK', [CHUNKED], ' 2 \r\nhi\r\n3 ;a=b\r\nabc\r\n0\t\r\n\r\n'),
+  message('HTTP/1.1 200 OK', [CHUNKED], ' 2 \r\nhi\r\n3 ; a=b\r\nabc\r\n0\t\r\n\r\n'),
+  message('HTTP/1.1 999 x', [CHUNKED], '2;\r\nhi\r\n0; a="\r\n\r\n'),
   message('HTTP/1.1 200 OK', ['Content-Length : 2', 'X\t: y'], 'hi'),
   message('HTTP/1.1 200 OK', [CHUNKED], '0;x\r\nA: b\r\nC :\r\nConnection: close\r\n\r\n'),
   message('HTTP/1.1 200  \xe9\tOK ', ['Content-Length: 0003 '], 'abc'),

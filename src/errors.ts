@@ -37,7 +37,7 @@ const REFUSALS = {
     status: 431,
     proxyError: 'http_request_error',
     fault: 'app',
-    detail: 'Keep the request line and all fields together under 16 KiB, and the fields to 1,000.',
+    detail: 'Keep the request line and all fields together within listen.maxHeadSize, and the fields to 1,000.',
   },
   transfer_coding_refused: {
     status: 501,

@@ -45,7 +45,6 @@ const OTHER = 'OTHER'
 
 const SWITCHING_PROTOCOLS = 101
 
-/** By the first digit of a status, from 2 on. */
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 type StatusClass = (typeof STATUS_CLASSES)[number]
 
@@ -222,8 +221,12 @@ const unlabelled = (type: 'counter' | 'gauge') => (name: string, help: string, v
 const count = unlabelled('counter')
 const gauge = unlabelled('gauge')
 
-/** An opened WebSocket (101) is a success. Status 0 stands for a request that the proxy broke off when it stopped. */
+/**
+ * An opened WebSocket (101) is a success. Status 0 stands for a request that the proxy broke off when it stopped, and one above 599
+ * counts as a failure of the service (RFC 9110 §15).
+ */
 function statusClassOf(status: number): StatusClass {
-  if (status === 0) return '5xx'
-  return STATUS_CLASSES[Math.floor(status / 100) - 2] ?? '2xx'
+  if (status < 100 || status >= 500) return '5xx'
+  if (status >= 400) return '4xx'
+  return status >= 300 ? '3xx' : '2xx'
 }

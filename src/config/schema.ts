@@ -86,6 +86,9 @@ const listen = group('The listener for apps.', {
   ),
   maxConnections: count(4096, 1, 1_000_000).describe('Most client connections at once.'),
   maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
+  maxHeadSizeBytes: size('16KiB', '4KiB', '64KiB').describe(
+    'Most of the head of a request: request line and headers. A larger one gets 431 `request_head_too_large`.',
+  ),
   headersTimeoutMs: duration('10s').describe('Longest time for a client to send a request head; then 408.'),
   idleTimeoutMs: duration('60s').describe(
     'Longest pause of a client while it sends content or reads its response. A reader counts as paused until it has emptied much of the buffers in between: at a steady 20 KB/s, 60s may be too short.',

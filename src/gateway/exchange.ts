@@ -59,8 +59,8 @@ export type KnownHead = Pick<RequestHead, 'method' | 'target' | 'minorVersion' |
 
 type Credential = AccessToken | AppKey
 
-/** Methods that are safe to carry out twice (RFC 9110 §9.2.2). */
-const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'])
+/** Methods that may be carried out twice (RFC 9110 §9.2.2, §18.2). Nobody knows of others whether they may. */
+const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'QUERY', 'PROPFIND', 'REPORT', 'SEARCH'])
 
 /** Failures to connect that may be gone at once. A time limit has passed already, and a bad certificate stays. */
 const PASSING_FAILURES: ReadonlySet<ErrorCode> = new Set(['connection_refused', 'connection_terminated', 'dns_error'])

@@ -4,7 +4,7 @@ import type { RefusalCode } from '../errors.ts'
 
 const REASONS = {
   // The start line (RFC 9112 §3, §4).
-  unknown_method: 'request_invalid',
+  bad_method: 'request_invalid',
   unknown_version: 'http_version_refused',
   bad_target: 'request_invalid',
   bad_request_line: 'request_invalid',

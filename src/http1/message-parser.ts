@@ -40,36 +40,27 @@ const FIELD_LF = 6
 const LAST_LF = 7
 const CHUNK_SIZE = 8
 const CHUNK_SIZE_END = 9
-const EXTENSION = 10
-const EXTENSION_NAME = 11
-const EXTENSION_EQUALS = 12
-const EXTENSION_VALUE = 13
-const QUOTED = 14
-const ESCAPED = 15
-const QUOTED_END = 16
-const CHUNK_SIZE_LF = 17
-const CHUNK_DATA = 18
-const CHUNK_CR = 19
-const CHUNK_LF = 20
+const CHUNK_EXTENSION = 10
+const CHUNK_SIZE_LF = 11
+const CHUNK_DATA = 12
+const CHUNK_CR = 13
+const CHUNK_LF = 14
 /** Content with a length, or up to the end of the connection. */
-const PLAIN_CONTENT = 21
-const NOTHING = 22
+const PLAIN_CONTENT = 15
+const NOTHING = 16
 
 const HTAB = 0x09
 const LF = 0x0a
 const CR = 0x0d
 const SP = 0x20
-const QUOTE = 0x22
 const COLON_SIGN = 0x3a
 const SEMICOLON = 0x3b
-const EQUALS = 0x3d
-const BACKSLASH = 0x5c
 const DEL = 0x7f
 
 /** Decoded at once. Most heads are shorter, and content behind a head should not become a string. */
 const SLICE_BYTES = 4 * 1024
-/** Blanks and extensions of one chunk. */
-const MAX_EXTENSION_BYTES = 4 * 1024
+/** Octets. Blanks and extensions of one chunk. */
+const MAX_BESIDE_SIZE = 4 * 1024
 /** With zeros in front. */
 const MAX_SIZE_DIGITS = 16
 const MAX_CHUNK_BYTES = 2 ** 52
@@ -77,12 +68,19 @@ const MAX_CHUNK_BYTES = 2 ** 52
 const SMALL_CHUNK_BYTES = 4 * 1024
 
 const CONTENT_LENGTH = /^\d{1,15}$/
-/** A list of other codings before `chunked`. Only behind `chunked` does the end of the content show (RFC 9112 §6.3). */
-const UNKNOWN_CODING = /^(?:(?!chunked[\t ]*,)[!#$%&'*+\-.^_`|~0-9a-z]+[\t ]*,[\t ]*)+chunked$/i
+const TOKEN_TEXT = "[!#$%&'*+\\-.^_`|~0-9A-Za-z]+"
+const OTHER_CODING = `(?!chunked[\\t ]*(?:[,;]|$))${TOKEN_TEXT}(?:[\\t ]*;[\\t ]*${TOKEN_TEXT}=(?:${TOKEN_TEXT}|"[^"]*"))*`
+/** A list of other codings (RFC 9112 §7). `chunked` is the last one, if it is there: behind it, no end of the content shows. */
+const UNKNOWN_CODING = new RegExp(
+  `^${OTHER_CODING}(?:[\\t ]*,[\\t ]*${OTHER_CODING})*(?:[\\t ]*,[\\t ]*chunked)?$`,
+  'i',
+)
+/** As Node's parser takes them (RFC 9112 §7.1.1). */
+const CHUNK_EXTENSIONS = new RegExp(`^(?:;${TOKEN_TEXT}(?:=(?:${TOKEN_TEXT}|"(?:[^"\\\\]|\\\\.)*"))?)*$`)
 const NOT_IN_TRAILERS = /^(?:content-length|transfer-encoding|(?:proxy-)?connection)$/i
 
 /** 1 for the octets of a token (RFC 9110 §5.6.2). */
-const TOKEN = tableOf((octet) => /[!#$%&'*+\-.^_`|~0-9A-Za-z]/.test(String.fromCharCode(octet)))
+const TOKEN = tableOf((octet) => new RegExp(TOKEN_TEXT).test(String.fromCharCode(octet)))
 /** 1 for the octets of a field value (RFC 9110 §5.5). */
 const TEXT = tableOf((octet) => octet === HTAB || (octet >= SP && octet !== DEL))
 
@@ -92,9 +90,9 @@ const HEX = Uint8Array.from({ length: 256 }, (_, octet) => {
   return digit === -1 ? NOT_HEX : digit
 })
 
-/** 1 for the octets of the first word of a message: a method in capitals, or a version. */
+/** 1 for the octets of the first word of a message: a method, or a version. */
 const FIRST_WORDS = {
-  request: tableOf((octet) => /[A-Z-]/.test(String.fromCharCode(octet))),
+  request: TOKEN,
   response: tableOf((octet) => /[HTP/1.0]/.test(String.fromCharCode(octet))),
 }
 
@@ -121,7 +119,8 @@ export abstract class MessageParser {
   /** Octets of content or of a chunk that have not come yet; `Infinity` if only the end of the connection ends it. */
   #remaining = 0
   #sizeDigits = 0
-  #extensionBytes = 0
+  /** What stands around the digits of a size. */
+  #besideSize = ''
 
   /** Flat list of the names and values of the head, as received. */
   protected rawFields: string[] = []
@@ -285,7 +284,7 @@ export abstract class MessageParser {
         const octet = bytes[at] as number
         if (octet === CR && at === line) state = START_LINE
         else if (octet === SP && at > line) state = START_LINE
-        else this.refuse(reasonFor(octet, this.#kind === 'request' ? 'unknown_method' : 'not_http'))
+        else this.refuse(reasonFor(octet, this.#kind === 'request' ? 'bad_method' : 'not_http'))
       } else if (state === START_LINE) {
         while (at < stop && TEXT[bytes[at] as number] === 1) at++
         if (at === stop) break
@@ -366,7 +365,7 @@ export abstract class MessageParser {
     this.#state = CHUNK_SIZE
     this.#remaining = 0
     this.#sizeDigits = 0
-    this.#extensionBytes = 0
+    this.#besideSize = ''
   }
 
   #readChunks(bytes: Buffer, start: number, end: number): number {
@@ -412,7 +411,7 @@ export abstract class MessageParser {
           this.#fields = 0
           return at
         } else {
-          if (++this.#extensionBytes > MAX_EXTENSION_BYTES) this.refuse('chunk_line_too_long')
+          if (this.#besideSize.length === MAX_BESIDE_SIZE) this.refuse('chunk_line_too_long')
           this.#state = this.#nextInSizeLine(bytes[at++] as number)
         }
       }
@@ -434,37 +433,22 @@ export abstract class MessageParser {
     return at
   }
 
-  /** Behind the digits of a size (RFC 9112 §7.1.1). Extensions are dropped. */
+  /** Beside the digits of a size (RFC 9112 §7.1.1). Extensions are dropped. A service may write blanks, and any extension. */
   #nextInSizeLine(octet: number): number {
-    switch (this.#state) {
-      case CHUNK_SIZE_END:
-        if (this.#kind === 'response' && isBlank(octet)) return this.#sizeDigits === 0 ? CHUNK_SIZE : CHUNK_SIZE_END
-        if (this.#sizeDigits === 0) break
-        if (octet === CR) return CHUNK_SIZE_LF
-        if (octet === SEMICOLON) return EXTENSION
-        break
-      case EXTENSION:
-        if (TOKEN[octet] === 1) return EXTENSION_NAME
-        break
-      case EXTENSION_EQUALS:
-        if (octet === QUOTE) return QUOTED
-        if (TOKEN[octet] === 1) return EXTENSION_VALUE
-        break
-      case QUOTED:
-        if (octet === QUOTE) return QUOTED_END
-        if (octet === BACKSLASH) return ESCAPED
-        if (TEXT[octet] === 1) return QUOTED
-        break
-      case ESCAPED:
-        if (TEXT[octet] === 1) return QUOTED
-        break
-      default:
-        if (octet === CR) return CHUNK_SIZE_LF
-        if (octet === SEMICOLON) return EXTENSION
-        if (octet === EQUALS && this.#state === EXTENSION_NAME) return EXTENSION_EQUALS
-        if (TOKEN[octet] === 1 && this.#state !== QUOTED_END) return this.#state
+    const isRequest = this.#kind === 'request'
+    if (this.#state === CHUNK_EXTENSION) {
+      if (octet === CR) {
+        if (isRequest && !CHUNK_EXTENSIONS.test(this.#besideSize)) this.refuse('bad_chunk_extension')
+        return CHUNK_SIZE_LF
+      }
+      if (TEXT[octet] !== 1) this.refuse(reasonFor(octet, 'bad_chunk_extension'))
+    } else if (isRequest || !isBlank(octet)) {
+      if (octet === CR && this.#sizeDigits > 0) return CHUNK_SIZE_LF
+      if (octet !== SEMICOLON || this.#sizeDigits === 0) this.refuse(reasonFor(octet, 'bad_chunk_size'))
+      this.#state = CHUNK_EXTENSION
     }
-    return this.refuse(reasonFor(octet, this.#state === CHUNK_SIZE_END ? 'bad_chunk_size' : 'bad_chunk_extension'))
+    this.#besideSize += String.fromCharCode(octet)
+    return this.#sizeDigits === 0 ? CHUNK_SIZE : this.#state
   }
 }
 

@@ -1,6 +1,7 @@
 /** Parses the requests on one connection, one after another: the start line and the head (RFC 9112 §3). */
 
-import { type ContentEvents, MessageParser, type ParserLimits } from './message-parser.ts'
+import assert from 'node:assert/strict'
+import { type ContentEvents, MessageParser } from './message-parser.ts'
 
 export interface RequestHead {
   readonly method: string
@@ -20,10 +21,11 @@ export interface RequestEvents extends ContentEvents {
   requestHead(head: RequestHead): void
 }
 
-const LIMITS: ParserLimits = { maxHeadBytes: 16 * 1024, maxFields: 1_000 }
+const MAX_FIELDS = 1_000
 
-/** The methods that Node's parser knows, in all supported versions. */
-const METHODS: ReadonlySet<string> = new Set(
+const METHOD = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}$/
+/** In another case, a method is most likely meant to be one of these, and services disagree whether it is (RFC 9110 §9.1). */
+const KNOWN_METHODS: ReadonlySet<string> = new Set(
   (
     'ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY OPTIONS ' +
     'PATCH POST PROPFIND PROPPATCH PURGE PUT QUERY REBIND REPORT SEARCH SOURCE SUBSCRIBE TRACE UNBIND UNLINK UNLOCK UNSUBSCRIBE'
@@ -42,8 +44,8 @@ export class RequestParser extends MessageParser {
   method = ''
   target = ''
 
-  constructor(events: RequestEvents) {
-    super('request', events, LIMITS)
+  constructor(events: RequestEvents, maxHeadBytes: number) {
+    super('request', events, { maxHeadBytes, maxFields: MAX_FIELDS })
     this.#events = events
   }
 
@@ -55,8 +57,8 @@ export class RequestParser extends MessageParser {
     const method = line.slice(0, methodEnd)
     const target = line.slice(methodEnd + 1, targetEnd === -1 ? undefined : targetEnd)
     const version = targetEnd === -1 ? 'HTTP/0.9' : line.slice(targetEnd + 1)
-    if (!METHODS.has(method))
-      this.refuse(OTHER_VERSION.test(version) && !version.startsWith('HTTP') ? 'unknown_version' : 'unknown_method')
+    // The preface of HTTP/2 (RFC 9113 §3.4) is no request.
+    if (!isMethod(method) || line === 'PRI * HTTP/2.0') this.refuse('bad_method')
     const isKnown = version === 'HTTP/1.1' || version === 'HTTP/1.0'
     if (!isKnown && !OTHER_VERSION.test(version)) this.refuse('bad_request_line')
     if (!isTarget(target, method)) this.refuse('bad_target')
@@ -74,6 +76,21 @@ export class RequestParser extends MessageParser {
     this.expectContent(isChunked ? 'chunked' : (contentLength ?? 0))
     this.#events.requestHead({ method, target, minorVersion, rawFields, contentLength, isChunked, keepsAlive })
   }
+}
+
+/** The request of this text. @throws {MalformedMessage} As for the same octets on a connection. */
+export function parseRequestHead(text: string, maxHeadBytes: number): RequestHead {
+  let head: RequestHead | undefined
+  const events = { requestHead: (told: RequestHead) => (head = told), messageContent: () => {}, messageEnd: () => {} }
+  const bytes = Buffer.from(text)
+  const parser = new RequestParser(events, maxHeadBytes)
+  for (let at = 0; head === undefined && at < bytes.length; ) at = parser.read(bytes, at, bytes.length)
+  assert(head !== undefined)
+  return head
+}
+
+function isMethod(text: string): boolean {
+  return KNOWN_METHODS.has(text) || (METHOD.test(text) && !KNOWN_METHODS.has(text.toUpperCase()))
 }
 
 /** RFC 9112 §3.2. What a path may hold is for the gateway to decide. */

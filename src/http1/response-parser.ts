@@ -4,7 +4,7 @@ import { type ContentEvents, isNamed, MessageParser, type ParserLimits } from '.
 
 /** A head as it was received. */
 export interface ReceivedResponse {
-  /** 101, or 200 to 599. */
+  /** 101, or 200 to 999. */
   readonly status: number
   readonly reason: string
   readonly minorVersion: 0 | 1
@@ -29,7 +29,7 @@ export interface ResponseEvents extends ContentEvents {
 const LIMITS: ParserLimits = { maxHeadBytes: 64 * 1024, maxFields: 1_000 }
 
 const USUAL_LINE = 'HTTP/1.1 200 OK'
-const STATUS_LINE = /^HTTP\/1\.([01]) ([1-5]\d\d)(?: (.*))?$/
+const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
 const KEEP_ALIVE_TIMEOUT = /(?:^|[\t ,;])timeout=(\d{1,9})/i
 
 const SWITCHING_PROTOCOLS = 101

@@ -24,7 +24,7 @@ export interface ConnectionSource {
 
 /** What the connection sees of its listener. */
 export interface ConnectionOwner {
-  readonly options: { readonly keepAliveTimeoutMs: number }
+  readonly options: { readonly keepAliveTimeoutMs: number; readonly maxHeadSizeBytes: number }
   readonly handler: RequestHandler
   readonly date: HttpDate
   /** Each response closes its connection. */
@@ -69,7 +69,7 @@ export class ClientConnection implements Client, RequestEvents {
   caller: Caller | undefined
   readonly #carrier: Socket
   readonly #owner: ConnectionOwner
-  readonly #parser = new RequestParser(this)
+  readonly #parser: RequestParser
   /** Until its response has been flushed. */
   #request: RequestInProgress | undefined
   /** To the current request, or else to the last one. */
@@ -106,6 +106,7 @@ export class ClientConnection implements Client, RequestEvents {
     this.callerSocket = source.callerSocket
     this.certificate = source.certificate
     this.#carrier = source.carrier ?? socket
+    this.#parser = new RequestParser(this, owner.options.maxHeadSizeBytes)
     this.response = new ClientResponse(this)
     socket.on('error', () => undefined) // `close` follows
     socket.on('data', (bytes: Buffer) => this.#received(bytes))

@@ -27,6 +27,8 @@ export interface ListenerOptions extends WaitLimits {
   /** Undefined: plain HTTP. The sockets of callers are never under TLS. */
   readonly tls?: TlsMaterial | undefined
   readonly maxConnections: number
+  /** Of a request: its head, and its trailers. */
+  readonly maxHeadSizeBytes: number
   /** Descriptors that other connections may need: those to the service and the endpoint, and those of another listener. */
   readonly otherDescriptors: number
   /** WebSockets that are open to the service. */

@@ -32,6 +32,7 @@ export interface ConfigFile {
     readonly refuseForwarded?: boolean
     readonly maxConnections?: number
     readonly maxInFlight?: number
+    readonly maxHeadSize?: string
     readonly headersTimeout?: string
     readonly idleTimeout?: string
     readonly keepAliveTimeout?: string

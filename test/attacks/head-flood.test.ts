@@ -3,8 +3,9 @@
  * fields), and with it the length of the content or the Org. Or the head fills the memory.
  */
 
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { get, HOST, head, ORG, startTable } from '../support/case-table.ts'
+import { problemOf } from '../support/raw-client.ts'
 
 const table = await startTable()
 
@@ -31,7 +32,22 @@ const LARGE = {
   'one name of 17 KB': get('/v2/x', '{org}', `${'a'.repeat(17_000)}: 1`),
   'a target of 17 KB': get(`/v2/${'a'.repeat(17_000)}`, '{org}'),
 }
-table.refuses(LARGE, 431, 'request_head_too_large', { closes: true })
+table.refuses(LARGE, 431, 'request_head_too_large', {
+  closes: true,
+  also: ({ response }) => expect(problemOf(response)['detail']).toContain('listen.maxHeadSize'),
+})
+
+describe('listen.maxHeadSize', async () => {
+  const larger = await startTable({ 'listen.maxHeadSize': '64KiB' })
+  const sized = (bytes: number) => {
+    const rest = get('/v2/x?', '{org}').length - '{org}'.length + 'org-1'.length
+    return get(`/v2/x?${'q'.repeat(bytes - rest)}`, '{org}')
+  }
+
+  test('a query of 64 KiB less the rest is forwarded', () => larger.run({ send: sized(64 * 1024) }))
+  test('one octet more is refused', () =>
+    larger.run({ send: sized(64 * 1024 + 1), status: 431, code: 'request_head_too_large', closes: true }))
+})
 
 test('a head below the limit is forwarded completely', () => {
   const fields = Array.from({ length: 150 }, (_, i) => `f${i}: ${'a'.repeat(90)}`)

@@ -21,7 +21,7 @@ function refused(name: string, lines: readonly string[], content = ''): Case {
 
 describe('two framings, or one that is read in two ways', () => {
   const lengths = ['+2', '-2', '0x2', '1_0', '2 2', '', '10000000000000000000000', '2,2', '\xb2']
-  const codings = ['chunked, gzip', 'identity', 'blegh', 'xchunked', '', ',chunked', 'chunked, chunked', 'a b, chunked']
+  const codings = ['chunked, gzip', '', ',chunked', 'chunked, chunked', 'a b, chunked']
   test.each<Case>([
     refused('a length, then chunked', ['Content-Length: 5', CHUNKED], '0\r\n\r\n'),
     refused('chunked, then a length', [CHUNKED, 'Content-Length: 5'], '0\r\n\r\n'),
@@ -40,12 +40,14 @@ describe('two framings, or one that is read in two ways', () => {
     }))
 
   // Only behind `chunked` does the end of the content show, so anything else is a malformed request (RFC 9112 §6.3).
-  test.each(['gzip, chunked', 'GZIP ,\tdeflate,Chunked'])('the unknown coding "%s"', (coding) =>
-    table.run({
-      ...refused('', [`Transfer-Encoding: ${coding}`], '0\r\n\r\n'),
-      status: 501,
-      code: 'transfer_coding_refused',
-    }),
+  test.each(['identity', 'blegh', 'xchunked', 'gzip, chunked', 'GZIP ,\tdeflate,Chunked'])(
+    'the unknown coding "%s"',
+    (coding) =>
+      table.run({
+        ...refused('', [`Transfer-Encoding: ${coding}`], '0\r\n\r\n'),
+        status: 501,
+        code: 'transfer_coding_refused',
+      }),
   )
 
   test('a transfer coding in HTTP/1.0, which has none', () =>

@@ -33,7 +33,7 @@ table.refuses(
 )
 
 table.refuses(
-  sentFor(['FOO', 'get', 'GE\x00T', 'G@T', ''], (method) => head(`${method} /v2/x HTTP/1.1`, HOST, ORG)),
+  sentFor(['get', 'connect', 'Trace', 'GE\x00T', 'G@T', ''], (method) => head(`${method} /v2/x HTTP/1.1`, HOST, ORG)),
   400,
   undefined,
   { closes: true },

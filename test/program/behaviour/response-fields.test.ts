@@ -60,6 +60,7 @@ describe('fields that pass', () => {
       ['Proxy-Status', 'a; b="\\", org-access-proxy; \\\\", c'],
     ),
     relayed('empty values', ['X-Empty:'], ['X-Empty', '']),
+    relayed('what has blanks before its colon, without them', ['X-Blank \t: 1'], ['X-Blank', '1']),
     relayed('WWW-Authenticate', ['WWW-Authenticate: Bearer'], ['WWW-Authenticate', 'Bearer']),
   ])('$name', (row) => table.run(row))
 })
@@ -119,6 +120,18 @@ describe('a location below baseUrl becomes a path of the proxy', async () => {
     const send = get('/v2/links', 'acme', 'Content-Length: 0').replace('GET', 'POST')
     expect(fieldOf(await request(proxy.port, send), 'location')).toBe(locations[0])
   })
+})
+
+test.each([
+  [200, ''],
+  [299, 'caf\xe9'],
+  [600, 'High'],
+  [999, ''],
+])('status and reason are passed on: %i %j', async (status, reason) => {
+  const target = table.writing(`HTTP/1.1 ${status} ${reason}\r\nContent-Length: 2\r\n\r\nok`)
+  const response = await request(table.proxy.port, get(target, 'acme'))
+  expect(response).toMatchObject({ status, reason, isComplete: true })
+  expect((await table.proxy.logOf(target)).status).toBe(status)
 })
 
 test('the Date and the reason of the origin are passed on', async () => {

@@ -27,9 +27,11 @@ const BROKEN = [502, 1, 'connection_terminated']
 
 describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
   test.each([
-    ...['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE'].map((method) => [method, '', [200, 2, undefined]] as const),
-    ...['POST', 'PATCH', 'PURGE', 'LINK'].map((method) => [method, '', BROKEN] as const),
-    ...['POST', 'PUT', 'DELETE'].map((method) => [method, 'content', BROKEN] as const),
+    ...['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'QUERY', 'PROPFIND', 'REPORT', 'SEARCH'].map(
+      (method) => [method, '', [200, 2, undefined]] as const,
+    ),
+    ...['POST', 'PATCH', 'PURGE', 'LINK', 'LIST', 'FOO-BAR'].map((method) => [method, '', BROKEN] as const),
+    ...['POST', 'PUT', 'DELETE', 'QUERY'].map((method) => [method, 'content', BROKEN] as const),
   ])('%s with content "%s": status, attempts and code are %j', async (method, content, expected) => {
     const { response, attempts } = await raced(method, end, content)
     const code = response.status === 200 ? undefined : problemOf(response).code

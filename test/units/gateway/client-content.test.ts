@@ -25,7 +25,7 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
   }
   const owner = {
     date: new HttpDate(),
-    options: { keepAliveTimeoutMs: 10_000 },
+    options: { keepAliveTimeoutMs: 10_000, maxHeadSizeBytes: 16 * 1024 },
     handler,
     isEnding: false,
     responseComplete: () => expect.fail('no response'),

@@ -1,8 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import { everywhere, readRequests } from '../../../fuzz/parser-cases.ts'
 import { MalformedMessage } from '../../../src/http1/malformed.ts'
-import { type RequestHead, RequestParser } from '../../../src/http1/request-parser.ts'
+import { parseRequestHead, type RequestHead, RequestParser } from '../../../src/http1/request-parser.ts'
 import { fc } from '../../support/properties.ts'
+
+const LIMIT_BYTES = 16 * 1024
+const IGNORED = { requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} }
 
 const bytesOf = (text: string) => Buffer.from(text, 'latin1')
 const head = (line: string, ...fields: string[]) => `${[line, ...fields].join('\r\n')}\r\n\r\n`
@@ -20,11 +23,14 @@ function read(text: string) {
 /** The heads, as they are told. */
 function headsOf(text: string): RequestHead[] {
   const heads: RequestHead[] = []
-  const parser = new RequestParser({
-    requestHead: (each) => heads.push(each),
-    messageContent: () => undefined,
-    messageEnd: () => undefined,
-  })
+  const parser = new RequestParser(
+    {
+      requestHead: (each) => heads.push(each),
+      messageContent: () => undefined,
+      messageEnd: () => undefined,
+    },
+    LIMIT_BYTES,
+  )
   const bytes = bytesOf(text)
   for (let at = 0; at < bytes.length; ) at = parser.read(bytes, at, bytes.length)
   return heads
@@ -67,6 +73,10 @@ describe('a request', () => {
     ['GET', 'http://a/b?c'],
     ['GET', 'HTTPS://a'],
     ['CONNECT', 'a:443'],
+    ['LIST', '/'],
+    ['foo', 'http://a/b?c'],
+    ["!#$%&'*+-.^_`|~09azAZ", '/'],
+    ['M'.repeat(32), '/'],
   ])('%s %s is a target', (method, target) => {
     expect(headsOf(head(`${method} ${target} HTTP/1.1`, 'Host: a'))[0]?.target).toBe(target)
   })
@@ -111,9 +121,13 @@ describe('a request', () => {
 describe('a request is refused, however it is cut', () => {
   const post = (...fields: string[]) => head('POST / HTTP/1.1', ...fields)
   test.each([
-    ['request_invalid', 'unknown_method', 'get / HTTP/1.1\r\n'],
-    ['request_invalid', 'unknown_method', 'GETS / HTTP/1.1\r\n'],
-    ['request_invalid', 'unknown_method', 'PRI * HTTP/2.0\r\n'],
+    ...['get', 'Post', 'connect', 'm-search', 'G@T', '\xe9', 'M'.repeat(33)].map((method) => [
+      'request_invalid',
+      'bad_method',
+      `${method} / HTTP/1.1\r\n`,
+    ]),
+    ['request_invalid', 'bad_method', ' / HTTP/1.1\r\n'],
+    ['request_invalid', 'bad_method', 'PRI * HTTP/2.0\r\n'],
     ['request_invalid', 'control_character', '\x16\x03\x01'],
     ['http_version_refused', 'unknown_version', 'GET / HTTP/2.0\r\n'],
     ['http_version_refused', 'unknown_version', 'GET / HTTP/0.9\r\n'],
@@ -165,15 +179,14 @@ describe('a request is refused, however it is cut', () => {
       'chunked;a=b',
       'chu nked',
       'chunked, gzip',
-      'identity',
-      'xchunked',
+      'gzip, chunked, gzip',
+      'gzip,, br',
+      'gzip;',
       'chunked, chunked',
     ].map((coding) => ['request_invalid', 'bad_coding', post(`Transfer-Encoding: ${coding}`)]),
-    ...['gzip, chunked', 'GZIP ,\tdeflate,Chunked'].map((coding) => [
-      'transfer_coding_refused',
-      'unknown_coding',
-      post(`Transfer-Encoding: ${coding}`),
-    ]),
+    ...['xchunked', 'identity', 'chunked-2', 'gzip, chunked', 'GZIP;q=1 ,\tdeflate ; a="b, c",Chunked'].map(
+      (coding) => ['transfer_coding_refused', 'unknown_coding', post(`Transfer-Encoding: ${coding}`)],
+    ),
     ['request_invalid', 'coding_in_http_1_0', head('POST / HTTP/1.0', 'Transfer-Encoding: chunked')],
     ...['0x2', '+2', '-0', ' 2', '2 ', '2\t', '0_2', 'g', '', '0'.repeat(17), '1'.repeat(14)].map((size) => [
       'request_invalid',
@@ -222,7 +235,7 @@ describe('a request is refused, however it is cut', () => {
   })
 
   test('and stays refused', () => {
-    const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+    const parser = new RequestParser(IGNORED, LIMIT_BYTES)
     const refused = bytesOf('\n')
     expect(() => parser.read(refused, 0, 1)).toThrow('bare_lf')
     expect(() => parser.read(bytesOf(GET), 0, GET.length)).toThrow('bare_lf')
@@ -238,13 +251,22 @@ test('a head may have exactly 16 KiB and 1,000 fields', () => {
   expect(read(largest.replace('A: ', 'A: a')).refusal).toBe('head_too_large')
 })
 
+test('the limit of a head is that of its connection, also for trailers', () => {
+  const head = (octets: number) => `GET / HTTP/1.1\r\nA: ${'a'.repeat(octets - 23)}\r\n\r\n`
+  expect(parseRequestHead(head(40_000), 40_000).rawFields).toHaveLength(2)
+  expect(() => parseRequestHead(head(40_001), 40_000)).toThrow('head_too_large')
+})
+
 test('the parser stops behind each message', () => {
   const told: string[] = []
-  const parser = new RequestParser({
-    requestHead: () => told.push('head'),
-    messageContent: () => told.push('content'),
-    messageEnd: (next) => told.push(`end at ${next}`),
-  })
+  const parser = new RequestParser(
+    {
+      requestHead: () => told.push('head'),
+      messageContent: () => told.push('content'),
+      messageEnd: (next) => told.push(`end at ${next}`),
+    },
+    LIMIT_BYTES,
+  )
   const bytes = bytesOf(GET + GET)
   expect(parser.read(bytes, 0, bytes.length)).toBe(GET.length)
   expect(told.splice(0)).toEqual(['head', `end at ${GET.length}`])
@@ -260,7 +282,7 @@ test('the fields of a head and of its trailers are counted apart', () => {
 })
 
 test('between messages, only empty lines have come', () => {
-  const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+  const parser = new RequestParser(IGNORED, LIMIT_BYTES)
   const between: boolean[] = []
   const text = `\r\n${GET}${head('PUT / HTTP/1.1', 'Content-Length: 2')}hi\r\nG`
   for (const octet of text) {
@@ -282,7 +304,7 @@ describe('what has no end costs little', () => {
     ['trailers', `${CHUNKED}0\r\n`, 'a: b\r\n'],
   ]
   test.each(FLOODS)('%s', (_, start, piece) => {
-    const parser = new RequestParser({ requestHead: () => {}, messageContent: () => {}, messageEnd: () => {} })
+    const parser = new RequestParser(IGNORED, LIMIT_BYTES)
     parser.read(bytesOf(start), 0, start.length)
     const bytes = bytesOf(piece)
     let sent = 0
@@ -297,11 +319,14 @@ describe('what has no end costs little', () => {
 
   test('64 KiB of chunks of one octet are one event, and the buffer holds it', () => {
     const told: string[] = []
-    const parser = new RequestParser({
-      requestHead: () => {},
-      messageContent: (bytes, start, end) => told.push(bytes.toString('latin1', start, end)),
-      messageEnd: () => {},
-    })
+    const parser = new RequestParser(
+      {
+        requestHead: () => {},
+        messageContent: (bytes, start, end) => told.push(bytes.toString('latin1', start, end)),
+        messageEnd: () => {},
+      },
+      LIMIT_BYTES,
+    )
     parser.read(bytesOf(CHUNKED), 0, CHUNKED.length)
     const chunks = bytesOf('1\r\na\r\n'.repeat(10_922))
     expect(parser.read(chunks, 0, chunks.length)).toBe(chunks.length)
