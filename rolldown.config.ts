@@ -10,9 +10,14 @@ import { defineConfig, type Plugin, rolldown } from 'rolldown'
 
 const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/
 
+/** All that the small commands need, and what else reads the settings file: in few files, too. */
+const SMALL =
+  /\/src\/(?:cli\/(?:small|arguments|commands|startup-failure|admin-address|admin-client)|config\/(?:problem|address)|version)\.ts$|\/fastest-levenshtein\//
+const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file)\.ts$/
+
 /** What `serve` always needs: in one file, because each import between files costs the start. */
 const SERVED =
-  /\/src\/(?:(?:admin|app|callers|config|gateway|http1|listener|minter|origin|token)\/|(?!main|keep-inspector)[\w-]+\.ts$)/
+  /\/src\/(?!admin\/page\/)(?:(?:admin|app|callers|config|gateway|http1|listener|minter|origin|token)\/|(?!main|keep-inspector)[\w-]+\.ts$)/
 
 export default defineConfig({
   input: {
@@ -24,16 +29,29 @@ export default defineConfig({
   platform: 'node',
   preserveEntrySignatures: 'allow-extension', // as the group of chunks asks for
   // What nobody imports can be left out of ES modules only. OpenTelemetry's packages then take 0.1 MB, and not 0.9.
-  resolve: { mainFields: ['module', 'main'] },
+  resolve: {
+    mainFields: ['module', 'main'],
+    alias: { yaml: join(import.meta.dirname, 'node_modules/yaml/browser/dist/index.js') },
+  },
   tsconfig: 'tsconfig.build.json',
   // Node 20 does not know `await using`.
-  transform: { target: 'es2023', define: { BUILD_REVISION: JSON.stringify(revision()) } },
+  transform: {
+    target: 'es2023',
+    define: { BUILD_VERSION: JSON.stringify(readPackage('.').version), BUILD_REVISION: JSON.stringify(revision()) },
+  },
   plugins: [statusPageAssets(), thirdParty()],
   output: {
     dir: 'dist',
     chunkFileNames: 'chunks/[name].js',
     comments: { legal: true, annotation: false, jsdoc: false },
-    codeSplitting: { includeDependenciesRecursively: false, groups: [{ name: 'serve', test: SERVED }] },
+    codeSplitting: {
+      includeDependenciesRecursively: false,
+      groups: [
+        { name: 'small', test: SMALL, priority: 1 },
+        { name: 'settings-file', test: SETTINGS_FILE, priority: 1 },
+        { name: 'serve', test: SERVED },
+      ],
+    },
   },
 })
 

@@ -4,8 +4,9 @@
 import './keep-inspector-closed.ts'
 
 // First, because a later import may fail, and the reason is that no file can be opened any more.
-const { parseArguments } = await import('./cli/arguments.ts')
-const { explainStartupFailure } = await import('./cli/startup-failure.ts')
+const { checkHealth, explainStartupFailure, loadAdminAddress, parseArguments, readVersion, revision } = await import(
+  './cli/small.ts'
+)
 
 // Everything else is imported when it is needed: a start should be fast, and an import may fail.
 async function run(): Promise<number> {
@@ -36,14 +37,11 @@ async function run(): Promise<number> {
       return runSandbox(command)
     }
     case 'status': {
-      const { loadAdminAddress } = await import('./config/load.ts')
       const { printStatus } = await import('./cli/status.ts')
       const address = await loadAdminAddress({ file: command.file, env: process.env })
       return printStatus(address, command.json)
     }
     case 'healthcheck': {
-      const { loadAdminAddress } = await import('./config/load.ts')
-      const { checkHealth } = await import('./cli/admin-client.ts')
       const asked = loadAdminAddress({ file: command.file, env: process.env }).then(checkHealth)
       return Math.min(1, await asked.catch(fail)) // health checks of Docker know 0 and 1 only
     }
@@ -52,7 +50,6 @@ async function run(): Promise<number> {
       return 0
     }
     case 'version': {
-      const { readVersion, revision } = await import('./version.ts')
       process.stdout.write(`${readVersion()} (revision ${revision}, Node ${process.versions.node})\n`)
       return 0
     }

@@ -1,15 +1,15 @@
-/** The version of this program, from the package that it was installed as. */
+/** The version of this program, and the commit that it was built from. */
 
-import { createRequire } from 'node:module'
+import { readFileSync } from 'node:fs'
 
-/** Set by rolldown.config.ts when the program is built. */
+/** Both are set by rolldown.config.ts when the program is built. */
+declare const BUILD_VERSION: string
 declare const BUILD_REVISION: string
 
-/** The commit that the program was built from. */
 export const revision = typeof BUILD_REVISION === 'string' ? BUILD_REVISION : 'unknown'
 
 export function readVersion(): string {
-  // By its own name: the built program has fewer folders than its source.
-  const { version }: { version: string } = createRequire(import.meta.url)('org-access-proxy/package.json')
+  if (typeof BUILD_VERSION === 'string') return BUILD_VERSION
+  const { version }: { version: string } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
   return version
 }

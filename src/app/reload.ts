@@ -5,10 +5,11 @@
  */
 
 import { MAX_CERTIFICATE_FILE_BYTES } from '../config/files.ts'
-import { type LoadedConfig, type LoadOptions, loadConfig } from '../config/load.ts'
+import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { isReloadable, type SettingKey } from '../config/settings.ts'
+import type { LoadOptions } from '../config/settings-file.ts'
 import { digestOf, LOOK_MS, WatchedFile } from '../watched-file.ts'
 
 export type Reload =

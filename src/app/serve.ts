@@ -2,8 +2,9 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
-import { type LoadOptions, loadConfig } from '../config/load.ts'
+import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
+import type { LoadOptions } from '../config/settings-file.ts'
 import { takeInheritedSockets } from '../listener/bind.ts'
 import { readVersion, revision } from '../version.ts'
 import { type App, startApp } from './app.ts'

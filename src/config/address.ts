@@ -5,7 +5,10 @@
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
 import type { ListenAddress } from '../listener/bind.ts'
-import { Unsuitable } from './types.ts'
+import { Unsuitable } from './problem.ts'
+
+/** Of `admin.address`. */
+export const DEFAULT_ADMIN_ADDRESS = 'localhost:9090'
 
 const NAME = /^(?!.*\.\.)[a-z0-9_][a-z0-9_.-]{0,252}$/
 /** `sun_path` holds 108 bytes on Linux and 104 elsewhere; the last one is NUL. Node cuts a longer path in silence. */

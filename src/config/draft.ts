@@ -6,7 +6,8 @@ import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
 import { describeProblem, MAX_PROBLEMS, type Problem } from './problem.ts'
 import { innermost, outsideName, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
-import { type Environment, isMapping, readEnvironment, type SettingsFile } from './sources.ts'
+import { type Environment, isMapping, type SettingsFile } from './settings-file.ts'
+import { readEnvironment } from './sources.ts'
 
 /** A setting as it was written. */
 export interface Given {

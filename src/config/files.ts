@@ -5,7 +5,8 @@ import { z } from 'zod'
 import { type KeySet, KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import { Redacted, Secret } from '../secret.ts'
 import { digestOf, FileUnreadable, MAX_FILE_BYTES, readRegularFile } from '../watched-file.ts'
-import { text, Unsuitable } from './types.ts'
+import { Unsuitable } from './problem.ts'
+import { text } from './types.ts'
 
 /** A file as it was when the configuration was loaded. */
 export class ReadFile<T> extends Redacted {

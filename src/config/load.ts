@@ -4,7 +4,6 @@
  */
 
 import { z } from 'zod'
-import type { ListenAddress } from '../listener/bind.ts'
 import { Draft, type Given } from './draft.ts'
 import { ConfigRefused, type Files, WHOLE_FILE } from './problem.ts'
 import {
@@ -16,23 +15,8 @@ import {
 } from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
 import { isReloadable, outsideName, type SettingKey } from './settings.ts'
-import {
-  CONFIG_VARIABLE,
-  type Environment,
-  environmentWarnings,
-  readProxyVariables,
-  readSettingsFile,
-  type SettingsFile,
-  unknownVariables,
-} from './sources.ts'
-
-export interface LoadOptions {
-  /** As given on the command line. If undefined, `OAP_CONFIG` may name the file. */
-  readonly file?: string | undefined
-  readonly env: Environment
-  /** Relative paths in the file begin here. If undefined: in the folder of the file. */
-  readonly folder?: string | undefined
-}
+import { type LoadOptions, openSettingsFile } from './settings-file.ts'
+import { environmentWarnings, readProxyVariables, unknownVariables } from './sources.ts'
 
 export interface LoadedConfig {
   readonly config: Config
@@ -51,7 +35,7 @@ export interface LoadedConfig {
  */
 export async function loadConfig(options: LoadOptions, running?: Config): Promise<LoadedConfig> {
   const { env } = options
-  const file = await openFile(options)
+  const file = await openSettingsFile(options)
   const draft = new Draft(file, env, options.folder)
   const { refuse, warn } = draft
   const latest = (await draft.read(declaration, file?.content, '')) as SoundSettings
@@ -109,24 +93,4 @@ function appOf(latest: SoundSettings, draft: Draft): Config['app'] {
   if (isInEnvironment) warn('appSecret', 'is in the environment, which other processes may read: use appSecretFile')
   const { appId, appSecret = latest.appSecretFile?.content } = latest
   return appId === undefined || appSecret === undefined ? undefined : { appId, appSecret }
-}
-
-/**
- * Loads only the address of the admin listener. A health check must not fail because of a setting or a file that it does not
- * need. A file that is being edited must not fail the check of a proxy that serves: without it, the default is tried.
- * @throws {ConfigRefused} With the problems of that setting.
- */
-export async function loadAdminAddress(options: LoadOptions): Promise<ListenAddress | 'off'> {
-  const file = await openFile(options)
-  const draft = new Draft(file, options.env, options.folder)
-  const { admin } = declaration.shape
-  const { address } = (await draft.read(admin, file?.content['admin'], 'admin')) as SoundSettings['admin']
-  if (address === undefined) throw new ConfigRefused(draft.problems.filter(({ at }) => at === 'admin.address'))
-  return address
-}
-
-async function openFile({ file, env }: LoadOptions): Promise<SettingsFile | undefined> {
-  // Compose turns a variable that is not set into an empty one.
-  const path = file ?? (env[CONFIG_VARIABLE] || undefined)
-  return path === undefined ? undefined : await readSettingsFile(path)
 }

@@ -9,6 +9,9 @@ export interface Problem {
   readonly message: string
 }
 
+/** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
+export class Unsuitable extends Error {}
+
 /** The place of a problem with the config file as a whole. */
 export const WHOLE_FILE = 'config file'
 

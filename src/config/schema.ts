@@ -7,6 +7,7 @@ import { z } from 'zod'
 import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
 import {
+  DEFAULT_ADMIN_ADDRESS,
   parseAddress,
   parseAddressOrOff,
   parseBaseUrl,
@@ -294,7 +295,9 @@ const replay = group('The repeat of a request whose token was rejected.', {
 })
 
 const admin = group('The admin listener: health, metrics and the status page.', {
-  address: parsedOr('localhost:9090', parseAddressOrOff).describe('Its address: `host:port`, `unix:/path` or `off`.'),
+  address: parsedOr(DEFAULT_ADMIN_ADDRESS, parseAddressOrOff).describe(
+    'Its address: `host:port`, `unix:/path` or `off`.',
+  ),
   allowRemote: flag(false).describe('Gives other machines the status page and purging, not only health and metrics.'),
 })
 

@@ -7,9 +7,7 @@
 import { z } from 'zod'
 import type { OrgRule } from '../callers/callers.ts'
 import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http1/target.ts'
-
-/** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
-export class Unsuitable extends Error {}
+import { Unsuitable } from './problem.ts'
 
 /** For `meta` of a setting that a reload applies. A change of any other setting needs a restart. */
 export const RELOADABLE = { isReloadable: true }

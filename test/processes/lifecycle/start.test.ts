@@ -1,10 +1,12 @@
 /** Starting, and refusing to start, as a person or a supervisor sees it. */
 
-import { chmod } from 'node:fs/promises'
+import { chmod, readdir, readFile, stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
+import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { Gate } from '../../support/changes.ts'
+import { makeFolder } from '../../support/folder.ts'
 import { listening } from '../../support/listening.ts'
 import { request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
@@ -155,4 +157,27 @@ test('--help and --version', async () => {
   await using version = spawnProxy({ args: ['--version'] })
   expect((await version.exited).code).toBe(0)
   expect(version.stdout[0]).toMatch(/^\d+\.\d+\.\d+ \(revision (?:[0-9a-f]{12}|unknown), Node [\d.]+\)$/)
+})
+
+describe('a small command loads what it needs and no more', () => {
+  test.each([
+    ['--version', ''],
+    ['help', ''],
+    ['healthcheck', ''],
+    ['status', ''],
+    ['healthcheck', 'listen: { address: localhost:1 }'],
+  ])('%s, with the file %j', async (command, text) => {
+    await using folder = await makeFolder()
+    const file = text === '' ? {} : { OAP_CONFIG: await folder.write('proxy.yaml', text) }
+    // Where nobody listens.
+    const env = { OAP_ADMIN_ADDRESS: text === '' ? `unix:${folder.at('none.sock')}` : '', ...file }
+    await using program = spawnProxy({ args: [command], env: { ...env, NODE_V8_COVERAGE: folder.at('loaded') } })
+    await program.exited
+    const [report = ''] = await readdir(folder.at('loaded'))
+    const { result }: { result: { url: string }[] } = JSON.parse(await readFile(folder.at(`loaded/${report}`), 'utf8'))
+    const loaded = result.flatMap(({ url }) => (url.startsWith('file:') ? [fileURLToPath(url)] : []))
+    const sizes = await Promise.all(loaded.map(async (path) => (await stat(path)).size))
+    expect(loaded.length).toBeLessThanOrEqual(5)
+    expect(sizes.reduce((sum, size) => sum + size)).toBeLessThan(40_000)
+  })
 })

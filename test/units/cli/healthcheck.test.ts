@@ -40,7 +40,7 @@ test.each([
   [
     'no HTTP',
     createTcpServer((socket) => socket.resume().end('hello\r\n\r\n')),
-    / at .* cannot be reached \(HPE_\w+\)$/,
+    / at .* cannot be reached \(no usable response\)$/,
   ],
   ['no answer', createServer(() => undefined), / at 127\.0\.0\.1:\d+ did not answer within 2 s$/],
 ])('fails with one line: %s', async (_, server, expected) => {

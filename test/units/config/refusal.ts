@@ -1,8 +1,9 @@
 /** The lines of a refused configuration. */
 
 import { expect } from 'vitest'
-import { type LoadOptions, loadConfig } from '../../../src/config/load.ts'
+import { loadConfig } from '../../../src/config/load.ts'
 import { ConfigRefused } from '../../../src/config/problem.ts'
+import type { LoadOptions } from '../../../src/config/settings-file.ts'
 import { makeFolder } from '../../support/folder.ts'
 
 /** The smallest environment that is accepted. */

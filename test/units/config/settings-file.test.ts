@@ -1,6 +1,7 @@
 import { mkdir } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
-import { loadAdminAddress, loadConfig } from '../../../src/config/load.ts'
+import { loadAdminAddress } from '../../../src/cli/admin-address.ts'
+import { loadConfig } from '../../../src/config/load.ts'
 import { ConfigRefused } from '../../../src/config/problem.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { scaled } from '../../support/pace.ts'

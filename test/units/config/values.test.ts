@@ -8,7 +8,8 @@ import {
   parseFleetStore,
   parseTracesEndpoint,
 } from '../../../src/config/address.ts'
-import { duration, parseRoutePattern, size, Unsuitable } from '../../../src/config/types.ts'
+import { Unsuitable } from '../../../src/config/problem.ts'
+import { duration, parseRoutePattern, size } from '../../../src/config/types.ts'
 
 describe('durations and sizes', () => {
   const [anyDuration, anySize] = [duration('1s', '0ms'), size('1MiB', '0B', '64MiB')]

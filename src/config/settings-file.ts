@@ -1,0 +1,119 @@
+/**
+ * The settings file: YAML (JSON is YAML). It gives text, lists and mappings of text; the declaration decides what is a number.
+ * Small commands read it without the declaration.
+ */
+
+import type { Document, Node } from 'yaml'
+import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
+import { type Problem, WHOLE_FILE } from './problem.ts'
+
+export type Environment = Readonly<Record<string, string | undefined>>
+
+/** Names the config file. The only `OAP_` variable that is not a setting. */
+export const CONFIG_VARIABLE = 'OAP_CONFIG'
+
+/** Which file, and which environment. */
+export interface LoadOptions {
+  /** As given on the command line. If undefined, `OAP_CONFIG` may name the file. */
+  readonly file?: string | undefined
+  readonly env: Environment
+  /** Relative paths in the file begin here. If undefined: in the folder of the file. */
+  readonly folder?: string | undefined
+}
+
+export interface SettingsFile {
+  readonly path: string
+  /** Undefined if the file could not be read. */
+  readonly digest: string | undefined
+  /** Empty if there is a problem. */
+  readonly content: Readonly<Record<string, unknown>>
+  /** With the file as a whole. */
+  readonly problem: Problem | undefined
+  /** `FILE:LINE:COLUMN` of the value, or else of what contains it: an alias or a merge leads elsewhere. */
+  readonly placeOf: (at: string) => string
+}
+
+/** Parsing takes about two seconds for a megabyte, and nothing else happens meanwhile. */
+const MAX_FILE_BYTES = 512 * 1024
+
+/** Never rejects because of the file: the result says what is wrong with it. */
+async function readSettingsFile(path: string): Promise<SettingsFile> {
+  let digest: string | undefined
+  const failed = (message: string, source = path): SettingsFile => {
+    return { path, digest, content: {}, problem: { at: WHOLE_FILE, source, message }, placeOf: () => path }
+  }
+  try {
+    const { bytes } = await readRegularFile(path, MAX_FILE_BYTES)
+    digest = digestOf(bytes)
+    // Imported here, so that a start without a file does not load the parser.
+    const { isScalar, LineCounter, parseDocument, visit } = await import('yaml')
+    const lines = new LineCounter()
+    const place = (offset = 0) => {
+      const { line, col } = lines.linePos(offset)
+      return `${path}:${line}:${col}`
+    }
+    const document = parseDocument(bytes.toString('utf8'), {
+      lineCounter: lines,
+      schema: 'failsafe', // all is text, so `0660` stays what it is
+      customTags: ['null'],
+      merge: true,
+      logLevel: 'error',
+      prettyErrors: false,
+      uniqueKeys: false, // the parser's own check takes twenty seconds for a large file that is none of ours
+    })
+    // Only the first fault: the others are mostly consequences of it.
+    const fault = document.errors[0] ?? document.warnings[0]
+    if (fault !== undefined) {
+      // Its message quotes the text, which may be a secret. Its code does not.
+      const found = fault.code.toLowerCase().replaceAll('_', ' ')
+      const remedy = 'indent with spaces, and quote values with special characters'
+      return failed(`is not valid YAML here (${found}): ${remedy}`, place(fault.pos[0]))
+    }
+    const twin = findTwin({ isScalar, visit }, document)
+    if (twin !== undefined) return failed('gives this name twice: keep one', place(twin.range?.[0]))
+    const content: unknown = document.toJS() ?? {}
+    if (!isMapping(content)) return failed('is not a mapping: write lines of "key: value"', place())
+    const placeOf = (at: string) => {
+      const steps = at.match(/[^.[\]]+/g) ?? []
+      for (; steps.length > 0; steps.pop()) {
+        const node = document.getIn(steps, true) as Node | undefined
+        if (node?.range) return place(node.range[0])
+      }
+      return place()
+    }
+    return { path, digest, content, problem: undefined, placeOf }
+  } catch (error) {
+    if (error instanceof FileUnreadable) return failed(error.message)
+    // Thrown by `toJS`.
+    if (error instanceof ReferenceError) return failed('has an alias ("*") without its anchor, or too many of them')
+    throw error
+  }
+}
+
+/** Returns the first name that a mapping has twice. */
+function findTwin(
+  { visit, isScalar }: Pick<typeof import('yaml'), 'visit' | 'isScalar'>,
+  document: Document,
+): Node | undefined {
+  let twin: Node | undefined
+  visit(document, {
+    Map(_, { items }) {
+      const names = new Set<unknown>()
+      // The set does not grow by a name that it has.
+      const second = items.find(({ key }) => names.size === names.add(isScalar(key) ? key.value : key).size)
+      twin ??= second?.key as Node | undefined
+    },
+  })
+  return twin
+}
+
+export function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** Undefined if none is named. */
+export async function openSettingsFile({ file, env }: LoadOptions): Promise<SettingsFile | undefined> {
+  // Compose turns a variable that is not set into an empty one.
+  const path = file ?? (env[CONFIG_VARIABLE] || undefined)
+  return path === undefined ? undefined : await readSettingsFile(path)
+}
