@@ -78,6 +78,8 @@ export interface Admitted {
   readonly caller: Caller | undefined
   /** Origin-form, with the prefix of the base URL. */
   readonly target: string
+  /** `Host` of the request, for links; empty where it says nothing of how a client reaches the proxy. */
+  readonly host: string
   /** As the client sent it, without the query. For the log. */
   readonly path: string
   /** Flat list of everything that goes to the service, with `Host`, `Via` and `X-Request-Id`. Only `Authorization` is missing. */
@@ -252,6 +254,7 @@ function admitTarget(
     orgId,
     caller,
     target: rules.targetPrefix + target,
+    host: rules.hosts.allowsAll ? '' : (found.host ?? ''),
     path,
     fields: fieldsForOrigin(head, found, rules, requestId, isWebSocket),
     requestId,

@@ -445,7 +445,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
     // There is no tunnel, so what came behind the handshake is dropped.
     if (this.#admitted.isWebSocket) this.#client.finish()
     // Links for the App, such as the one that links an Org, may be meant for a browser.
-    if (this.#admitted.orgId !== undefined) head.relocate(this.#gateway.baseUrl)
+    if (this.#admitted.orgId !== undefined)
+      head.relocate(this.#gateway.baseUrl, this.#client.scheme, this.#admitted.host)
     this.#tellTime()
     this.#response.begin(head, this.#head.minorVersion === 0)
   }

@@ -154,6 +154,7 @@ export const responseFieldKind = remembering((name) => {
     case 'proxy-status':
     case 'location':
     case 'content-location':
+    case 'link':
       return name
     case 'keep-alive':
     case 'transfer-encoding':

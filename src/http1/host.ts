@@ -10,14 +10,14 @@ export const LOOPBACK_NAMES: readonly string[] = ['localhost', '127.0.0.1', '[::
 /** A fixed list of names. A lone `*` allows every well-formed host; with `''` beside it, an empty one, too. */
 export class HostList {
   readonly #names: ReadonlySet<string>
-  readonly #allowsAll: boolean
+  readonly allowsAll: boolean
   readonly #allowsEmpty: boolean
   /** Values that were allowed before. A client sends the same one with every request. */
   readonly #passed = new Set<string>()
 
   constructor(names: readonly string[]) {
     this.#names = new Set(names.map((name) => name.toLowerCase()))
-    this.#allowsAll = names.includes('*')
+    this.allowsAll = names.includes('*')
     this.#allowsEmpty = names.includes('')
   }
 
@@ -25,7 +25,7 @@ export class HostList {
     if (this.#passed.has(value)) return 'allowed'
     const match = HOST.exec(value)
     if (match === null) return value === '' && this.#allowsEmpty ? 'allowed' : 'invalid'
-    if (!this.#allowsAll && !this.#names.has((match[1] ?? '').toLowerCase())) return 'refused'
+    if (!this.allowsAll && !this.#names.has((match[1] ?? '').toLowerCase())) return 'refused'
     if (this.#passed.size < 256) this.#passed.add(value)
     return 'allowed'
   }

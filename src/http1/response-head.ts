@@ -2,7 +2,7 @@
 
 import { namedByConnection, type ResponseFieldKind, responseFieldKind, withoutFields } from './fields.ts'
 import type { ReceivedResponse } from './response-parser.ts'
-import { targetOfLocation } from './target.ts'
+import { linksThrough, targetOfLocation } from './target.ts'
 
 export class ResponseHead {
   readonly status: number
@@ -21,7 +21,7 @@ export class ResponseHead {
   /** True if the service keeps the connection; for how long, if it says so. */
   readonly keepsAlive: boolean
   readonly keepAliveSeconds: number | undefined
-  #hasLocation = false
+  #namesTargets = false
 
   constructor(received: Omit<ReceivedResponse, 'minorVersion' | 'isChunked'>) {
     const { status, reason, contentLength, hasContent, rawFields, keepsAlive, keepAliveSeconds } = received
@@ -63,7 +63,8 @@ export class ResponseHead {
         break
       case 'location':
       case 'content-location':
-        this.#hasLocation = true
+      case 'link':
+        this.#namesTargets = true
         break
       case 'upgrade':
         this.upgrade = value.toLowerCase()
@@ -82,12 +83,17 @@ export class ResponseHead {
     this.fields.push(name, passed)
   }
 
-  /** A client that follows a location of the service below `baseUrl` stays behind the proxy. */
-  relocate(baseUrl: URL): void {
-    if (!this.#hasLocation) return
+  /**
+   * A client that follows a location or a link of the service below `baseUrl` stays behind the proxy. Links get the scheme and
+   * host of its request, because clients take them as they are. With an empty `host`, a path has to do.
+   */
+  relocate(baseUrl: URL, scheme: string, host: string): void {
+    if (!this.#namesTargets) return
+    const self = host === '' ? '' : `${scheme}://${host}`
     this.fields = this.fields.map((value, i, all) => {
-      const isLocation = i % 2 === 1 && LOCATION.test(all[i - 1] ?? '')
-      return (isLocation ? targetOfLocation(value, baseUrl) : undefined) ?? value
+      const name = i % 2 === 1 ? (all[i - 1] ?? '') : ''
+      if (LOCATION.test(name)) return targetOfLocation(value, baseUrl) ?? value
+      return LINK.test(name) ? linksThrough(self, value, baseUrl) : value
     })
   }
 
@@ -112,6 +118,7 @@ const UPGRADE_REQUIRED = 426
 
 const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
 const LOCATION = /^(?:content-)?location$/i
+const LINK = /^link$/i
 const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i
 
 const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i

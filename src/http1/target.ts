@@ -197,6 +197,24 @@ export function targetOfLocation(location: string, baseUrl: URL): string | undef
   return target.startsWith('/') ? target : `/${target}`
 }
 
+const ABSOLUTE = /^(?:https?:)?\/\//i
+/** One link of a `Link` field (RFC 8288 §3), up to the next one. Each octet has one place, so the match takes linear time. */
+const LINK =
+  /(<)([^<>]*)(>[\t ]*(?:;[\t ]*(?:[^\t ",;<=>]+[\t ]*(?:=[\t ]*(?:"(?:[^"\\]|\\.)*"|[^\t ",;<>]+)[\t ]*)?)?)*(?:,[\t ,]*|$))/y
+
+/** A `Link` field whose targets below the base URL have `self` in its place. Unchanged if it is no list of links. */
+export function linksThrough(self: string, field: string, baseUrl: URL): string {
+  let text = ''
+  for (LINK.lastIndex = 0; LINK.lastIndex < field.length; ) {
+    const [, before, reference = '', behind] = LINK.exec(field) ?? []
+    if (before === undefined) return field
+    // A relative target is resolved by the client, and leads to the proxy.
+    const target = ABSOLUTE.test(reference) ? targetOfLocation(reference, baseUrl) : undefined
+    text += before + (target === undefined ? reference : self + target) + behind
+  }
+  return text
+}
+
 function isOrigin(scheme: string | undefined, authority: string, { protocol, hostname, port }: URL): boolean {
   if (scheme !== undefined && `${scheme.toLowerCase()}:` !== protocol) return false
   const [, host, givenPort] = AUTHORITY.exec(authority.toLowerCase()) ?? []

@@ -63,6 +63,7 @@ export class ClientConnection implements Client, RequestEvents {
   readonly socket: Socket
   readonly isLocal: boolean
   readonly isOnSocket: boolean
+  readonly scheme: 'http' | 'https'
   readonly callerSocket: string | undefined
   readonly certificate: ClientCertificate | undefined
   wasAdmitted = false
@@ -103,6 +104,7 @@ export class ClientConnection implements Client, RequestEvents {
     this.#owner = owner
     this.isLocal = source.isLocal
     this.isOnSocket = source.isOnSocket === true
+    this.scheme = (source.carrier ?? socket) === socket ? 'http' : 'https'
     this.callerSocket = source.callerSocket
     this.certificate = source.certificate
     this.#carrier = source.carrier ?? socket

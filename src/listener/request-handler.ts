@@ -53,6 +53,7 @@ export interface Client extends Peer {
   readonly isLocal: boolean
   /** It came through a unix socket. */
   readonly isOnSocket: boolean
+  readonly scheme: 'http' | 'https'
   /** Why the client certificate was not verified. */
   readonly certificateProblem: string | undefined
   /** To the current request. */

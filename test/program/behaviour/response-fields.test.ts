@@ -3,11 +3,12 @@
 import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
+import { certificateFiles } from '../../support/certificates.ts'
 import { type Fault, startFaultTable } from '../../support/fault-table.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import { valuesOf } from '../../support/http-reader.ts'
-import { fieldOf, type RawResponse, request } from '../../support/raw-client.ts'
-import { startBothForFile } from '../../support/start-proxy.ts'
+import { fieldOf, type RawResponse, request, tlsPorts } from '../../support/raw-client.ts'
+import { type ProxySettings, startBothForFile, startProxy } from '../../support/start-proxy.ts'
 
 const table = await startFaultTable()
 
@@ -99,7 +100,7 @@ test.each([301, 302, 303, 307, 308])('a %i is passed on and not followed', async
   expect(table.requestsFor('/v2/landed')).toEqual([])
 })
 
-describe('a location below baseUrl becomes a path of the proxy', async () => {
+describe('what leads below baseUrl leads to the proxy', async () => {
   const { service, proxy } = await startBothForFile(
     { prefix: '/api', acceptsAnyToken: true },
     { appRoutes: 'POST /v2/links' },
@@ -115,10 +116,34 @@ describe('a location below baseUrl becomes a path of the proxy', async () => {
     }
   })
 
+  const LINK = `<${baseUrl}/v2/x?page=2>; rel="next", </v2/x>; rel="first", <https://evil.example/>; rel=up`
+  const TLS = {
+    'listen.tls.certFile': certificateFiles('localhost').certificate,
+    'listen.tls.keyFile': certificateFiles('localhost').key,
+  }
+
+  test.each<[string, ProxySettings, string, string | undefined]>([
+    ['the host of the request', {}, '127.0.0.1:1', '127.0.0.1:1'],
+    ['the scheme of the listener', TLS, 'localhost', 'localhost'],
+    ['nothing where each name is allowed', { 'listen.hosts': '*' }, 'elsewhere', undefined],
+    ['nothing on a unix socket', { 'listen.address': 'unix:$FOLDER/proxy.sock' }, 'localhost', undefined],
+    ['nothing without a host', { 'listen.address': 'unix:$FOLDER/proxy.sock' }, '', undefined],
+  ])('Link, with %s', async (_, settings, host, named) => {
+    service.script = () => ({ fields: ['link', LINK, 'Link', `<${baseUrl}>`, 'LINK', `<${baseUrl}/v2/x`] })
+    await using other = await startProxy(service, { 'listen.address': 'localhost:0', ...settings })
+    const isTls = other.settings['listen.tls.certFile'] !== undefined
+    if (isTls) tlsPorts.add(other.port)
+    const at = other.port === 0 ? other.app.address.replace(/^unix:/, '') : other.port
+    const { fields } = await request(at, get('/v2/y', 'acme').replace('localhost', host))
+    const self = named === undefined ? '' : `${isTls ? 'https' : 'http'}://${named}`
+    expect(valuesOf(fields, 'link')).toEqual([LINK.replace(baseUrl, self), `<${self}/>`, `<${baseUrl}/v2/x`])
+  })
+
   test('but not for an App route, whose links may be meant for a browser', async () => {
-    service.script = () => ({ status: 201, fields: ['Location', locations[0] ?? ''] })
+    service.script = () => ({ status: 201, fields: ['Location', locations[0] ?? '', 'Link', LINK] })
     const send = get('/v2/links', 'acme', 'Content-Length: 0').replace('GET', 'POST')
-    expect(fieldOf(await request(proxy.port, send), 'location')).toBe(locations[0])
+    const response = await request(proxy.port, send)
+    expect([fieldOf(response, 'location'), fieldOf(response, 'link')]).toEqual([locations[0], LINK])
   })
 })
 

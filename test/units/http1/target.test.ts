@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { isForwardable, pathOf, targetOfLocation, tokenEndpointTest } from '../../../src/http1/target.ts'
+import { isForwardable, linksThrough, pathOf, targetOfLocation, tokenEndpointTest } from '../../../src/http1/target.ts'
 import { scaled } from '../../support/pace.ts'
 import { fc } from '../../support/properties.ts'
 
@@ -224,6 +224,39 @@ describe('a location below the base URL becomes a target of the proxy', () => {
       }),
       { numRuns: 20_000 },
     )
+  })
+})
+
+describe('the targets of a Link field below the base URL become URLs of the proxy', () => {
+  const A = 'https://api.example/a'
+  const P = 'http://localhost:8080'
+  test.each<[string, string]>([
+    [`<${A}/v2/x?page=2>; rel="next", <${A}/v2/x>;rel=last`, `<${P}/v2/x?page=2>; rel="next", <${P}/v2/x>;rel=last`],
+    [`<HTTPS://API.example:443/a>; title*=UTF-8''x`, `<${P}/>; title*=UTF-8''x`],
+    ['<//api.example/a/v2/x#f>', `<${P}/v2/x#f>`],
+    [`<${A}/x>; title="a, <${A}/y>; \\" >" ;, ,<${A}/z>`, `<${P}/x>; title="a, <${A}/y>; \\" >" ;, ,<${P}/z>`],
+    [`<${A}/x>; type=text/html; anchor="${A}", `, `<${P}/x>; type=text/html; anchor="${A}", `],
+    [`<https://evil.example/x>, <${A}/x>`, `<https://evil.example/x>, <${P}/x>`],
+  ])('%s', (field, expected) => {
+    expect(linksThrough(P, field, new URL(A))).toBe(expected)
+    expect(linksThrough('', field, new URL(A))).toBe(expected.replaceAll(P, ''))
+  })
+
+  test.each([
+    '</a/v2/x>; rel=next',
+    '<x>',
+    '<?page=2>',
+    `<${A}/../b>`,
+    `<${A}-b/x>`,
+    `<${A}/x`,
+    `${A}/x; rel=next`,
+    `<${A}/x> rel=next`,
+    `<${A}/x>; rel="next`,
+    `<${A}/x>, y`,
+    `<<${A}/x>>`,
+    '',
+  ])('but not %s', (field) => {
+    expect(linksThrough(P, field, new URL(A))).toBe(field)
   })
 })
 
