@@ -11,12 +11,12 @@ import { MinterSource } from '../minter/minter-source.ts'
 import { TokenGiver } from '../minter/token-giver.ts'
 import { TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
-import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
 import type { Events } from './events.ts'
+import type { LiveConnections } from './origin.ts'
 import type { LiveRules } from './rules.ts'
 
 type MinterUrl = NonNullable<Config['minter']['url']>
@@ -85,7 +85,7 @@ export function tlsMaterial({ certFile, keyFile, clientCaFile }: Config['listen'
 export function openMinterOrigin(
   url: MinterUrl,
   { origin, tokens }: Pick<Config, 'origin' | 'tokens'>,
-  live: Pick<ConnectorOptions, 'secureContext'>,
+  live: LiveConnections,
 ): Origin {
   return new Origin({
     baseUrl: url.baseUrl,
@@ -93,6 +93,7 @@ export function openMinterOrigin(
     connections: tokens.mintConcurrency,
     connectTimeoutMs: origin.connectTimeoutMs,
     maxConnectionAgeMs: origin.maxConnectionAgeMs,
+    lookup: live.lookup,
     get secureContext() {
       return live.secureContext
     },

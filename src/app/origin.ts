@@ -19,20 +19,23 @@ export function serviceContext({ caFile, certFile, keyFile }: Config['origin']):
   return contextTrusting(caFile?.content, shown)
 }
 
-/** Resolves with a pool of at most `connections`. A reload may change `live`, so it is read at each use. */
-export async function openOrigin(
+export type LiveConnections = Pick<ConnectorOptions, 'secureContext' | 'lookup'>
+
+/** Returns a pool of at most `connections`. A reload may change `live`, so it is read at each use. */
+export function openOrigin(
   { baseUrl, origin, proxies }: Config,
   connections: number,
-  live: Pick<ConnectorOptions, 'secureContext'>,
+  live: LiveConnections,
   limits?: TimeLimits,
-): Promise<Origin> {
+): Origin {
   return new Origin({
     ...limits,
     baseUrl,
     connections,
     connectTimeoutMs: origin.connectTimeoutMs,
     maxConnectionAgeMs: origin.maxConnectionAgeMs,
-    tunnel: await tunnelFor(baseUrl, proxies, origin.connectTimeoutMs),
+    tunnel: tunnelFor(baseUrl, proxies, origin.connectTimeoutMs, live.lookup),
+    lookup: live.lookup,
     get secureContext() {
       return live.secureContext
     },
@@ -57,10 +60,10 @@ export function openTokenEndpoint(
 }
 
 /** A pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */
-export function openWire(config: Config, live: Pick<ConnectorOptions, 'secureContext'>, timeoutMs: number) {
-  const opened = openOrigin(config, 1, live)
+export function openWire(config: Config, live: LiveConnections, timeoutMs: number) {
+  const origin = openOrigin(config, 1, live)
   return {
-    call: async (request: CallRequest): Promise<CallAnswer> => await call(await opened, request, timeoutMs),
-    close: () => void opened.then((origin) => origin.close()),
+    call: (request: CallRequest): Promise<CallAnswer> => call(origin, request, timeoutMs),
+    close: () => origin.close(),
   }
 }

@@ -99,7 +99,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { app, minter } = config
   const origin =
     minter.url === undefined
-      ? await openOrigin(config, 1, { secureContext: serviceContext(config.origin) })
+      ? openOrigin(config, 1, { secureContext: serviceContext(config.origin) })
       : openMinterOrigin(minter.url, config, { secureContext: minterContext(minter) })
   try {
     return await new Promise((resolve, reject) => {

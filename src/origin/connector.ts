@@ -1,13 +1,12 @@
 /** Opens connections to the service: TCP or TLS, directly or through a proxy, within a time limit. */
 
-import net, { type OnReadOpts, type Socket } from 'node:net'
+import dns from 'node:dns'
+import net, { type LookupFunction, type OnReadOpts, type Socket } from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http1/host.ts'
 import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
-import { AddressRace, type Lookup } from './address-race.ts'
 import { originError } from './origin-failure.ts'
-import type { ProxyRoute } from './proxy-tunnel.ts'
 
 export interface ConnectorOptions {
   /** Only scheme, host and port are used. */
@@ -21,7 +20,15 @@ export interface ConnectorOptions {
   /** Undefined for direct connections. */
   readonly tunnel?: ProxyRoute | undefined
   /** Finds the addresses of the host. */
-  readonly lookup?: Lookup | undefined
+  readonly lookup?: LookupFunction | undefined
+}
+
+/** The way through a proxy. */
+export interface ProxyRoute {
+  /** Host and port of the proxy, for people. */
+  readonly proxy: string
+  /** Calls `done` once, with a connection to the service or with an error. Returns a function that gives up. */
+  open(done: (result: Socket | OriginError) => void): () => void
 }
 
 /** Receives what is read, in buffers of its own. */
@@ -33,6 +40,9 @@ interface SocketReader {
 
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
+
+/** So many addresses of a name are tried within the time limit, one after the other. */
+const MOST_ADDRESSES = 4
 
 export class Connector {
   readonly #options: ConnectorOptions
@@ -51,12 +61,12 @@ export class Connector {
   }
 
   /**
-   * What is read goes to `reader`; through a proxy, the socket is a stream like any other. Calls `done` once. Returns a function
-   * that gives up; `done` is not called then.
+   * What is read goes to `reader`. Without one, and through a proxy, the socket is a stream like any other. Calls `done` once.
+   * Returns a function that gives up; `done` is not called then.
    */
-  open(reader: SocketReader, done: (result: Socket | OriginError) => void): () => void {
-    const { tunnel, connectTimeoutMs, lookup } = this.#options
-    let giveUp = () => {}
+  open(reader: SocketReader | undefined, done: (result: Socket | OriginError) => void): () => void {
+    const { tunnel, connectTimeoutMs } = this.#options
+    let giveUpTunnel = () => {}
     let socket: Socket | undefined
     let isOver = false
     const finish = (result?: Socket | Error) => {
@@ -64,40 +74,42 @@ export class Connector {
       isOver = true
       clearTimeout(timer)
       if (result === undefined || result instanceof Error) {
-        giveUp()
+        giveUpTunnel()
         socket?.destroy()
       }
       if (result !== undefined) done(result instanceof Error ? originError(result) : result)
     }
     const handshake = (opening: Socket) => {
       socket = opening
-      opening.once('secureConnect', () => finish(opening))
+      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => finish(opening))
       opening.on('error', finish)
       // If the peer closes during the TLS handshake, `close` is the only event.
       opening.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const reached = (result: Socket | Error) => {
-      if (result instanceof Error) finish(result)
-      else if (isOver) result.destroy()
-      else if (!this.#isSecure) finish(result)
-      else handshake(tunnel === undefined ? result : this.#secure({ socket: result, host: this.#host }))
-    }
     const timer = setTimeout(() => finish(tooLate(tunnel)), connectTimeoutMs)
     if (tunnel === undefined) {
-      const race = new AddressRace(this.#host, (address) => this.#connect(address, reader), reached, lookup)
-      giveUp = () => race.giveUp()
-    } else giveUp = tunnel.open(reached)
+      handshake(this.#connect(reader))
+    } else {
+      giveUpTunnel = tunnel.open((result) => {
+        if (result instanceof Error || !this.#isSecure) finish(result)
+        else handshake(this.#secure({ socket: result, host: this.#host }))
+      })
+    }
     return () => finish()
   }
 
-  #connect(address: string, reader: SocketReader): Socket {
-    const { socketPath } = this.#options
+  #connect(reader: SocketReader | undefined): Socket {
+    const { socketPath, connectTimeoutMs, lookup = dns.lookup } = this.#options
     const options = {
-      ...(socketPath === undefined ? { host: address, port: this.#port } : { path: socketPath }),
+      ...(socketPath === undefined ? { host: this.#host, port: this.#port } : { path: socketPath }),
+      lookup,
+      autoSelectFamily: true,
+      // With Node's 250 ms, no service that is farther away than that would be reached, unless it is the last one.
+      autoSelectFamilyAttemptTimeout: Math.ceil(connectTimeoutMs / MOST_ADDRESSES),
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
-      onread: readInto(reader),
+      ...(reader && { onread: readInto(reader) }),
     }
     // `tls.connect` ignores two of these options.
     if (this.#isSecure) return this.#secure(options).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)

@@ -33,10 +33,18 @@ const CERTIFICATE = /^(?:CERT_|ERR_TLS_CERT_|UNABLE_TO_|SELF_SIGNED|DEPTH_ZERO|I
 /** Returns `error`, which arose on a connection to the service, as one of ours. */
 export function originError(error: Error): OriginError {
   if (error instanceof OriginError) return error
-  const { code: systemCode = '', syscall }: NodeJS.ErrnoException = error
+  const cause = error instanceof AggregateError ? mostTelling(error) : error
+  const { code: systemCode = '', syscall }: NodeJS.ErrnoException = cause
   const code = originErrorCode(systemCode, syscall)
   const limit = code === 'overloaded' ? 'file descriptors' : undefined
-  return new OriginError(code, error.message, { cause: error, limit, hint: hintFor(code, systemCode) })
+  return new OriginError(code, cause.message, { cause, limit, hint: hintFor(code, systemCode) })
+}
+
+const UNREACHABLE: readonly string[] = ['ENETUNREACH', 'EHOSTUNREACH']
+
+/** Of the failures of several addresses, the first, but a family that this machine cannot reach at all tells nothing. */
+function mostTelling({ errors }: { readonly errors: readonly NodeJS.ErrnoException[] }): NodeJS.ErrnoException {
+  return errors.find(({ code = '' }) => !UNREACHABLE.includes(code)) ?? errors[0] ?? new Error('no connection')
 }
 
 function originErrorCode(systemCode: string, syscall: string | undefined): OriginErrorCode {
@@ -44,7 +52,6 @@ function originErrorCode(systemCode: string, syscall: string | undefined): Origi
   if (known !== undefined) return known
   if (CERTIFICATE.test(systemCode)) return 'tls_certificate_error'
   if (systemCode.startsWith('ERR_SSL_') || systemCode.startsWith('ERR_TLS_')) return 'tls_protocol_error'
-  if (systemCode.startsWith('HPE_')) return 'http_protocol_error' // the answer of a proxy on the way
   if (syscall === 'getaddrinfo') return 'dns_error'
   if (syscall === 'connect' && systemCode === 'ETIMEDOUT') return 'connection_timeout'
   // Covers every other error of the system by what was tried: refused routes and permissions included.
@@ -57,6 +64,8 @@ function hintFor(code: OriginErrorCode, systemCode: string): string | undefined 
   if (code === 'tls_certificate_error')
     return `The proxy does not trust the certificate of the service: ${fault} (${systemCode}).`
   if (code === 'dns_error') return `The host name of baseUrl does not resolve (${systemCode}).`
+  if (code === 'connection_timeout')
+    return `TCP with the service took longer than its share of origin.connectTimeout (${systemCode}).`
   if (code === 'tls_protocol_error') return `TLS with the service failed (${systemCode}).`
   return undefined
 }

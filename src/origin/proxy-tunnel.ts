@@ -1,10 +1,13 @@
 /** Reaches the service through a proxy that the environment names, with one CONNECT per connection (RFC 9110 §9.3.6). */
 
-import { isIP, type Socket } from 'node:net'
+import { isIP, type LookupFunction, type Socket } from 'node:net'
 import { unescape as percentDecoded } from 'node:querystring'
 import { OriginError } from '../errors.ts'
 import { parseSubnet } from '../http1/host.ts'
-import type { Secret } from '../secret.ts'
+import type { MalformedMessage } from '../http1/malformed.ts'
+import { ResponseParser } from '../http1/response-parser.ts'
+import { Secret } from '../secret.ts'
+import { Connector, type ProxyRoute } from './connector.ts'
 import { originError } from './origin-failure.ts'
 
 export interface Proxies {
@@ -14,61 +17,87 @@ export interface Proxies {
   readonly noProxy: string | undefined
 }
 
-/** The way through the proxy. */
-export interface ProxyRoute {
-  /** Host and port of the proxy, for people. */
-  readonly proxy: string
-  /** Calls `done` once, with a connection to the service or with an error. Returns a function that gives up. */
-  open(done: (result: Socket | Error) => void): () => void
-}
-
-/** Resolves with undefined if the service is reached directly. */
-export async function tunnelFor(
+/** Returns undefined if the service is reached directly. */
+export function tunnelFor(
   baseUrl: URL,
   proxies: Proxies | undefined,
   connectTimeoutMs: number,
-): Promise<ProxyRoute | undefined> {
+  lookup?: LookupFunction,
+): ProxyRoute | undefined {
   if (proxies === undefined) return undefined
   const isSecure = baseUrl.protocol === 'https:'
   const variable = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
   const port = baseUrl.port === '' ? (isSecure ? 443 : 80) : Number(baseUrl.port)
   if (variable === undefined || isExempt(proxies.noProxy ?? '', baseUrl.hostname, port)) return undefined
-  // Loading it takes 60 to 100 ms and 8 to 15 MiB, and few need it.
-  const { Client } = await import('undici')
-  const path = `${baseUrl.hostname}:${port}`
-  const { origin, host: proxy } = new URL(variable.reveal())
-  const connect = {
-    timeout: 0, // our own limit holds
-    autoSelectFamilyAttemptTimeout: connectTimeoutMs / 2, // Node's 250 ms reach no proxy that is farther away
-    rejectUnauthorized: true, // NODE_TLS_REJECT_UNAUTHORIZED does not hold
-  }
+  const url = new URL(variable.reveal())
+  const proxy = url.host
+  const connector = new Connector({ baseUrl: new URL(url.origin), connectTimeoutMs, lookup })
+  const fields = [`Host: ${baseUrl.hostname}:${port}`, ...authorizationOf(url)]
+  const request = new Secret([`CONNECT ${baseUrl.hostname}:${port} HTTP/1.1`, ...fields, '\r\n'].join('\r\n'))
   return {
     proxy,
-    open: (done) => {
-      const { username, password } = new URL(variable.reveal())
-      const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
-      const authorization = { 'proxy-authorization': `Basic ${credentials}` }
-      const headers = { host: path, ...(username === '' && password === '' ? {} : authorization) }
-      const client = new Client(origin, { connect })
-      const end = () => void client.destroy().catch(() => undefined)
-      client.connect({ path, headers }, (error, answer) => {
-        if (error !== null) {
-          done(failure(proxy, error))
-          return
-        }
-        const socket = answer.socket as Socket
-        socket.once('close', end)
-        if (answer.statusCode === 200) {
-          done(socket)
-          return
-        }
-        socket.on('error', () => undefined).destroy()
-        done(refusal(proxy, answer.statusCode))
+    open(done) {
+      let socket: Socket | undefined
+      const giveUp = connector.open(undefined, (result) => {
+        if (result instanceof OriginError) return done(unreachable(proxy, result))
+        socket = result
+        openTunnel(result, request, proxy, (error) => {
+          if (error !== undefined) result.destroy()
+          done(error ?? result)
+        })
       })
-      return end
+      return () => {
+        giveUp()
+        socket?.destroy()
+      }
     },
   }
 }
+
+function authorizationOf({ username, password }: URL): string[] {
+  if (username === '' && password === '') return []
+  const credentials = Buffer.from(`${percentDecoded(username)}:${percentDecoded(password)}`).toString('base64')
+  return [`Proxy-Authorization: Basic ${credentials}`]
+}
+
+/** Asks the proxy for the tunnel. Calls `done` once. */
+function openTunnel(socket: Socket, request: Secret, proxy: string, done: (error?: OriginError) => void): void {
+  let isDone = false
+  const finish = (error?: OriginError) => {
+    if (isDone) return
+    isDone = true
+    socket.off('data', read)
+    done(error)
+  }
+  let status: number | undefined
+  const parser = new ResponseParser({
+    responseHead(head) {
+      status = head.status
+    },
+    messageContent() {},
+    messageEnd() {},
+  })
+  // As behind a HEAD: a success has no content, whatever its fields say, and that of a refusal is not read.
+  parser.expect(true)
+  const read = (chunk: Buffer) => {
+    try {
+      const next = parser.read(chunk, 0, chunk.length)
+      if (status === undefined) return
+      if (status > 299) finish(refusal(proxy, status))
+      // No request has been sent. These bytes must not become the response to the first one.
+      else if (next < chunk.length) finish(malformed(proxy, 'bytes behind it'))
+      else finish()
+    } catch (error) {
+      finish(malformed(proxy, (error as MalformedMessage).reason))
+    }
+  }
+  socket.on('data', read)
+  socket.on('error', (error) => finish(unreachable(proxy, originError(error))))
+  socket.once('close', () => finish(unreachable(proxy, CLOSED)))
+  socket.write(request.reveal(), 'latin1')
+}
+
+const CLOSED = new OriginError('connection_terminated', 'closed before an answer')
 
 function refusal(proxy: string, status: number): OriginError {
   const isLogin = status === PROXY_AUTHENTICATION_REQUIRED
@@ -79,13 +108,17 @@ function refusal(proxy: string, status: number): OriginError {
 
 const PROXY_AUTHENTICATION_REQUIRED = 407
 
+function malformed(proxy: string, reason: string): OriginError {
+  const hint = `The proxy on the way, ${proxy}, does not answer CONNECT as HTTP demands (${reason}).`
+  return new OriginError('http_protocol_error', 'the proxy on the way answered no HTTP', { hint })
+}
+
 /** Names the proxy: an error without it would be taken for one of the service. */
-function failure(proxy: string, error: Error): OriginError {
-  const [first = error]: readonly NodeJS.ErrnoException[] = error instanceof AggregateError ? error.errors : [error]
-  const { code, message } = originError(first)
+function unreachable(proxy: string, { code, message, cause }: OriginError): OriginError {
   const says = code === 'dns_error' ? 'does not resolve' : 'cannot be reached'
-  const hint = `The proxy on the way, ${proxy}, ${says} (${first.code ?? code}).`
-  return new OriginError(code, message, { cause: first, hint })
+  const detail = cause instanceof Error && 'code' in cause ? cause.code : message
+  const hint = `The proxy on the way, ${proxy}, ${says} (${detail}).`
+  return new OriginError(code, message, { cause, hint })
 }
 
 /** Reads `NO_PROXY`: hosts with their subdomains, with or without a port, subnets for addresses, or `*` for all. */

@@ -15,11 +15,11 @@ export interface ConnectRequest {
   readonly credentials: string | undefined
 }
 
-const OPENED = 'HTTP/1.1 200 Connection established\r\n\r\n'
-
 export class ConnectProxy implements AsyncDisposable {
   readonly requests: ConnectRequest[] = []
   behaviour: Behaviour = 'open'
+  /** Opens the tunnel. */
+  answer = 'HTTP/1.1 200 Connection established\r\n\r\n'
   release: () => void = () => {}
   readonly #sockets = new Set<Socket>()
   readonly #changes = new Changes()
@@ -67,7 +67,7 @@ export class ConnectProxy implements AsyncDisposable {
     socket.on('end', () => socket.end()).resume()
     const { behaviour } = this
     if (behaviour === 'open') this.#carry(socket, new URL(`tcp://${url}`))
-    else if (behaviour === 'late') this.release = () => socket.write(OPENED)
+    else if (behaviour === 'late') this.release = () => socket.write(this.answer)
     else if (behaviour === 'reset') resetNow(socket)
     else if (behaviour === 'end') socket.end()
     else if (behaviour !== 'hang')
@@ -78,7 +78,7 @@ export class ConnectProxy implements AsyncDisposable {
     const target = connect(Number(port), hostname.replace(/^\[|\]$/g, ''))
     this.#keep(target)
     target.once('connect', () => {
-      socket.write(OPENED)
+      socket.write(this.answer)
       socket.pipe(target).pipe(socket)
     })
     socket.once('close', () => target.destroy())

@@ -46,7 +46,7 @@ async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
     baseUrl,
     connections: 2,
     connectTimeoutMs,
-    tunnel: await tunnelFor(baseUrl, variables(proxy.url(userInfo)), connectTimeoutMs),
+    tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo)), connectTimeoutMs),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })
   return new OriginPool(origin, server)
@@ -116,13 +116,50 @@ describe('an origin behind a proxy', () => {
   })
 })
 
+// RFC 9110 §9.3.6: any 2xx opens it, and has no content. §15.2: interim answers may come before it.
+test.each([
+  'HTTP/1.1 201 Created\r\n\r\n',
+  'HTTP/1.0 200 OK\r\n\r\n',
+  'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n',
+  'HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\n\r\n',
+])('%j opens the tunnel', async (answer) => {
+  await using proxy = await startConnectProxy()
+  await using pool = await startBehind(proxy)
+  proxy.answer = answer
+  pool.server.script = () => ({ content: 'from the service' })
+  expect((await pool.send('/').ended()).content.toString()).toBe('from the service')
+})
+
+/** The attack: whoever is behind the proxy sends an answer before the request, and the first request gets it. */
+test.each(['http', 'https'])(
+  '%s: bytes behind the answer to CONNECT are no response, and nothing is sent',
+  async (scheme) => {
+    await using proxy = await startConnectProxy()
+    await using pool = await startBehind(proxy, scheme === 'https' ? { presents: 'localhost' } : {})
+    proxy.answer += 'HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfalse'
+    const recorder = pool.send('/')
+    const hint = expect.stringContaining('does not answer CONNECT as HTTP demands (bytes behind it)')
+    expect(await recorder.failed()).toMatchObject({ code: 'http_protocol_error', hint })
+    expect(recorder.attempt.isSent).toBe(false)
+    await proxy.waitFor(isQuiet, 'the end of the connection to the proxy')
+  },
+)
+
+test('what is no HTTP opens no tunnel', async () => {
+  await using proxy = await startConnectProxy()
+  await using pool = await startBehind(proxy)
+  proxy.answer = 'SSH-2.0-OpenSSH\r\n'
+  const hint = expect.stringContaining('does not answer CONNECT as HTTP demands')
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'http_protocol_error', hint })
+})
+
 describe('a proxy that opens no tunnel', () => {
   test.each<[Behaviour, string, string]>([
     ['refuse with 407', 'connection_refused', 'PROXY, answered 407 to CONNECT: check the user'],
     ['refuse with 403', 'connection_refused', 'PROXY, answered 403 to CONNECT.'],
     ['refuse with 502', 'connection_refused', 'PROXY, answered 502 to CONNECT.'],
     ['reset', 'connection_terminated', 'PROXY, cannot be reached (ECONNRESET)'],
-    ['end', 'connection_terminated', 'PROXY, cannot be reached (UND_ERR_SOCKET)'],
+    ['end', 'connection_terminated', 'PROXY, cannot be reached (closed before an answer)'],
     ['hang', 'connection_timeout', 'through the proxy on the way, PROXY, took longer than origin.connectTimeout'],
   ])('%s: %s, nothing is sent, the error has no password, nothing stays open', async (behaviour, code, hint) => {
     await using proxy = await startConnectProxy()
@@ -154,7 +191,7 @@ describe('a proxy that opens no tunnel', () => {
 
   test('a proxy whose name does not resolve', async () => {
     const baseUrl = new URL('http://api.example')
-    const tunnel = await tunnelThrough(baseUrl, variables('http://nowhere.invalid:3128'))
+    const tunnel = tunnelThrough(baseUrl, variables('http://nowhere.invalid:3128'))
     await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
     expect(await pool.send('/').failed()).toMatchObject({
       code: 'dns_error',
@@ -167,7 +204,7 @@ describe('a proxy that opens no tunnel', () => {
     vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
     await using proxy = await listening(createServer(certificate('self-signed')))
     const baseUrl = new URL('http://api.example')
-    const tunnel = await tunnelThrough(baseUrl, variables(`https://user:${ENCODED}@localhost:${proxy.port}`))
+    const tunnel = tunnelThrough(baseUrl, variables(`https://user:${ENCODED}@localhost:${proxy.port}`))
     await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
     expect(await pool.send('/').failed()).toMatchObject({ code: 'tls_certificate_error' })
     vi.unstubAllEnvs()
@@ -198,18 +235,18 @@ describe('a proxy that opens no tunnel', () => {
 
 describe('which proxy', () => {
   const PROXY = 'http://proxy.example:3128'
-  const isProxied = async (url: string, noProxy?: string) =>
-    (await tunnelThrough(new URL(url), variables(PROXY, PROXY, noProxy))) !== undefined
+  const isProxied = (url: string, noProxy?: string) =>
+    tunnelThrough(new URL(url), variables(PROXY, PROXY, noProxy)) !== undefined
 
-  test('HTTP_PROXY serves https too, HTTPS_PROXY not http', async () => {
+  test('HTTP_PROXY serves https too, HTTPS_PROXY not http', () => {
     const http = new URL('http://api.example')
     const https = new URL('https://api.example')
-    expect(await tunnelThrough(http, variables(PROXY))).toBeDefined()
-    expect(await tunnelThrough(https, variables(PROXY))).toBeDefined()
-    expect(await tunnelThrough(https, variables(undefined, PROXY))).toBeDefined()
-    expect(await tunnelThrough(http, variables(undefined, PROXY))).toBeUndefined()
-    expect(await tunnelThrough(https, variables())).toBeUndefined()
-    expect(await tunnelThrough(https, undefined)).toBeUndefined()
+    expect(tunnelThrough(http, variables(PROXY))).toBeDefined()
+    expect(tunnelThrough(https, variables(PROXY))).toBeDefined()
+    expect(tunnelThrough(https, variables(undefined, PROXY))).toBeDefined()
+    expect(tunnelThrough(http, variables(undefined, PROXY))).toBeUndefined()
+    expect(tunnelThrough(https, variables())).toBeUndefined()
+    expect(tunnelThrough(https, undefined)).toBeUndefined()
   })
 
   test.each([
@@ -235,8 +272,8 @@ describe('which proxy', () => {
     ['http://127.0.0.1', 'other.example,127.0.0.0/8'],
     ['http://10.1.2.3', '10.1.2.3/32'],
     ['http://[fd00::1]', 'fd00::/8'],
-  ])('%s is reached directly with NO_PROXY=%s', async (url, noProxy) => {
-    await expect(isProxied(url, noProxy)).resolves.toBe(false)
+  ])('%s is reached directly with NO_PROXY=%s', (url, noProxy) => {
+    expect(isProxied(url, noProxy)).toBe(false)
   })
 
   test.each([
@@ -253,7 +290,7 @@ describe('which proxy', () => {
     ['http://[::1]', '0.0.0.0/0'],
     ['http://10.1.2.3', '10.0.0.0/64'],
     ['https://api.example', '0.0.0.0/0,10.*'],
-  ])('%s goes through it with NO_PROXY=%s', async (url, noProxy) => {
-    await expect(isProxied(url, noProxy)).resolves.toBe(true)
+  ])('%s goes through it with NO_PROXY=%s', (url, noProxy) => {
+    expect(isProxied(url, noProxy)).toBe(true)
   })
 })
