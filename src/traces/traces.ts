@@ -3,6 +3,7 @@
  * if `traces.endpoint` is set. No span has a query, a token or a secret.
  */
 
+import type { LookupFunction } from 'node:net'
 import {
   type Context,
   ROOT_CONTEXT,
@@ -33,6 +34,8 @@ export interface TracesOptions {
   /** What clients speak to the listener. */
   readonly scheme: 'http' | 'https'
   readonly version: string
+  /** Finds the addresses of the collector. */
+  readonly lookup?: LookupFunction | undefined
 }
 
 /** A mint that has ended, for the requests that waited for it. */
@@ -64,11 +67,16 @@ export class Traces implements Tracing {
   readonly #mints = new LRUCache<string, readonly EndedMint[]>({ max: MAX_ORGS })
 
   constructor(options: TracesOptions) {
-    const { endpoint, baseUrl, version } = options
+    const { endpoint, baseUrl, version, lookup } = options
     this.#options = options
     this.#place = placeOf(baseUrl)
     this.queue = new SpanQueue(
-      new OTLPTraceExporter({ url: endpoint.href, timeoutMillis: EXPORT_TIMEOUT_MS }),
+      new OTLPTraceExporter({
+        url: endpoint.href,
+        timeoutMillis: EXPORT_TIMEOUT_MS,
+        // With a certificate that is not trusted, it is no collector, whatever NODE_TLS_REJECT_UNAUTHORIZED says.
+        httpAgentOptions: { keepAlive: true, rejectUnauthorized: true, ...(lookup && { lookup }) },
+      }),
       EXPORT_TIMEOUT_MS,
     )
     const own = resourceFromAttributes({ 'service.name': 'org-access-proxy', 'service.version': version })

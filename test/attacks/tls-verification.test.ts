@@ -10,8 +10,10 @@ import { afterEach, describe, expect, test, vi } from 'vitest'
 import { get } from '../support/case-table.ts'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
 import { CA_FILE, type CertificateName, certificate, certificateFiles } from '../support/certificates.ts'
+import { eventually } from '../support/changes.ts'
 import { makeFolder } from '../support/folder.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
+import { startOrigin } from '../support/origin.ts'
 import { scaledSetting } from '../support/pace.ts'
 import { lacks } from '../support/programs.ts'
 import { problemOf, request } from '../support/raw-client.ts'
@@ -69,6 +71,17 @@ describe('a service that shows a bad certificate later gets no token', () => {
     expect(response.status).toBe(502)
     expect(service.requests.map((seen) => seen.target)).toEqual(['/v2/x'])
   })
+})
+
+test('a collector with a bad certificate gets no spans, with NODE_TLS_REJECT_UNAUTHORIZED=0', async () => {
+  vi.stubEnv('NODE_TLS_REJECT_UNAUTHORIZED', '0')
+  await using collector = await startOrigin(undefined, { tls: certificate('self-signed') })
+  await using service = await startService()
+  const traces = { 'traces.endpoint': `${collector.url}/v1/traces`, 'traces.sample': '1' }
+  await using proxy = await startProxy(service, { ...traces, 'admin.address': 'localhost:0' })
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  await eventually(async () => (await proxy.metric('oap_spans_dropped_total')) > 0, 'spans that are dropped')
+  expect(collector.requests).toEqual([])
 })
 
 test.skipIf(lacks('openssl'))(
