@@ -1,6 +1,7 @@
 /** The composition root: builds every part from the configuration, starts them, and ends them in order. */
 
 import { randomBytes } from 'node:crypto'
+import type { LookupFunction } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { AdminListener } from '../admin/admin-server.ts'
 import { Metrics } from '../admin/metrics.ts'
@@ -15,6 +16,7 @@ import { Exchange, type Gateway } from '../gateway/exchange.ts'
 import { Reception } from '../gateway/reception.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
+import { Names } from '../lookup.ts'
 import type { Traces } from '../traces/traces.ts'
 import { readVersion } from '../version.ts'
 import { eventsOf } from './events.ts'
@@ -39,23 +41,25 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const { config } = loaded
   const { listen, origin: settings, tokens } = config
   /** A reload changes these, so other objects read them each time. */
-  const live = { config, secureContext: serviceContext(settings) }
-  const liveMinter = { secureContext: minterContext(config.minter) }
+  const names = new Names()
+  const { lookup } = names
+  const live = { config, secureContext: serviceContext(settings), lookup }
+  const liveMinter = { secureContext: minterContext(config.minter), lookup }
   const { url: minterUrl } = config.minter
   const metrics = new Metrics({
     hasFleet: config.fleet.store !== undefined,
     isMinter: config.minter.address !== undefined,
     isSidecar: minterUrl !== undefined,
   })
-  const traces = await openTraces(config)
+  const traces = await openTraces(config, lookup)
   const events = eventsOf(log, metrics, traces)
   const fleet = await openFleet(config, live, events)
   const mintOrigin =
     minterUrl === undefined
-      ? await openOrigin(config, tokens.mintConcurrency, live)
+      ? openOrigin(config, tokens.mintConcurrency, live)
       : openMinterOrigin(minterUrl, config, liveMinter)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet, live)
-  const origin = await openOrigin(config, settings.connections, live, settings)
+  const origin = openOrigin(config, settings.connections, live, settings)
   const gateway: Gateway = {
     waiting: 0,
     credentials: side.credentials,
@@ -67,7 +71,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     tellsTime: listen.serverTiming,
     repeatMemory: new RepeatMemory(config.replay.maxBodyBytes),
   }
-  const rules = new LiveRules(config, events)
+  const rules = new LiveRules(config, events, lookup)
   const knowCallers = ({ callers }: Config) => metrics.requests.callers.know(callers.map(({ name }) => name))
   knowCallers(config)
   const newRequestId = requestIds()
@@ -173,7 +177,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.guard.resume(),
-    warnings: warningsOf({ side, listener, reception, rules, log, reload, fleet, minter, traces, live }),
+    warnings: warningsOf({ side, listener, reception, rules, log, reload, fleet, minter, traces, names, live }),
     fleet: fleet?.store,
   }
   const { address, allowRemote } = config.admin
@@ -201,6 +205,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     await Promise.all([admin?.close(), fleet?.close()])
     origin.close() // after all that it serves: otherwise the log would blame the service for the exchanges that end here
     await traces?.close()
+    names.close()
     return broken
   }
   try {
@@ -263,7 +268,7 @@ function requestIds(): () => string {
 }
 
 /** Undefined without `traces.endpoint`. */
-async function openTraces({ traces, baseUrl, listen }: Config): Promise<Traces | undefined> {
+async function openTraces({ traces, baseUrl, listen }: Config, lookup: LookupFunction): Promise<Traces | undefined> {
   if (traces.endpoint === undefined) return undefined
   const { Traces } = await import('../traces/traces.ts')
   return new Traces({
@@ -272,5 +277,6 @@ async function openTraces({ traces, baseUrl, listen }: Config): Promise<Traces |
     baseUrl,
     scheme: listen.tls.certFile === undefined ? 'http' : 'https',
     version: readVersion(),
+    lookup,
   })
 }

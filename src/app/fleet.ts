@@ -5,11 +5,12 @@ import type { Fleet } from '../fleet/fleet.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
 import { targetPrefix } from '../http1/target.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
+import type { LiveConnections } from './origin.ts'
 
 /** Undefined without `fleet.store`. Does not wait for the store. A reload may change the password in `live`. */
 export async function openFleet(
   { app, baseUrl, fleet: settings, tokens }: Config,
-  live: { readonly config: Config },
+  live: Pick<LiveConnections, 'lookup'> & { readonly config: Config },
   observer: StoreObserver,
 ): Promise<Fleet | undefined> {
   if (settings.store === undefined || app === undefined) return undefined
@@ -22,6 +23,7 @@ export async function openFleet(
       ...settings,
       address: settings.store,
       password: () => live.config.fleet.passwordFile?.content,
+      lookup: live.lookup,
       secureContext: contextTrusting(settings.caFile?.content),
       observer,
     },

@@ -1,6 +1,7 @@
 /** The rules of admission that are in use: made from a configuration, and replaced in one step by a reload. */
 
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto'
+import type { LookupFunction } from 'node:net'
 import { type Caller, type CallerRule, Callers, type JwtCredential, type VerifyJwt } from '../callers/callers.ts'
 import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
@@ -18,8 +19,8 @@ export class LiveRules {
   readonly #isTokenEndpoint: AdmissionRules['isTokenEndpoint']
   readonly #instance = randomBytes(9).toString('base64url')
 
-  constructor(config: Config, events: Omit<KeySetsObserver, 'keySetChanged'>) {
-    this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() })
+  constructor(config: Config, events: Omit<KeySetsObserver, 'keySetChanged'>, lookup?: LookupFunction) {
+    this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() }, lookup)
     this.#isTokenEndpoint = tokenEndpointTest(config.tokens.endpoint.path)
     this.current = this.#rulesOf(config)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }

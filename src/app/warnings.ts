@@ -7,6 +7,7 @@ import { PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
+import type { Names } from '../lookup.ts'
 import type { OrgId } from '../org-id.ts'
 import { endpointText } from '../token/token-endpoint.ts'
 import type { Traces } from '../traces/traces.ts'
@@ -27,11 +28,12 @@ interface WatchedParts {
   readonly fleet: Fleet | undefined
   readonly minter: MinterParts | undefined
   readonly traces: Traces | undefined
+  readonly names: Names
   readonly live: { readonly config: Config }
 }
 
 export function warningsOf(parts: WatchedParts): WarningChecks {
-  const { side, listener, reception, rules, log, reload, fleet, minter, traces, live } = parts
+  const { side, listener, reception, rules, log, reload, fleet, minter, traces, names, live } = parts
   let known: { readonly config: Config; readonly certificates: readonly Certificate[] } | undefined
   /** Of the configuration in use. Asked every few seconds, so they are read once for each configuration. */
   const certificates = () => {
@@ -107,6 +109,14 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (traces?.queue.isDropping !== true) return undefined
       const { dropped, problem = 'it does not answer' } = traces.queue
       return `The collector at traces.endpoint does not get all spans, and ${dropped} were dropped since the start: ${problem}. Requests do not wait for it. Check its address and its log.`
+    },
+    name_unresolved() {
+      if (names.failing.length === 0) return undefined
+      const failing = names.failing.map(({ name, problem, isKnown }) => {
+        const effect = isKnown ? 'its last good addresses are used' : 'no address of it is known'
+        return `The look-up of ${name} ${problem}: ${effect}.`
+      })
+      return `${failing.join(' ')} Check the resolver of this machine and the name.`
     },
     minter_lost() {
       const problem = side.minter?.problem

@@ -3,6 +3,7 @@
 import { once } from 'node:events'
 import type { IncomingMessage } from 'node:http'
 import { request } from 'node:https'
+import type { LookupFunction } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { gunzipSync } from 'node:zlib'
 import { contextTrusting } from '../trusted-certificates.ts'
@@ -40,11 +41,14 @@ type Entry = Pick<RemoteKeySet, 'verifier'> & Partial<RemoteKeySet>
 export class KeySets {
   readonly #observer: KeySetsObserver
   readonly #timing: KeySetTiming
+  readonly #lookup: LookupFunction | undefined
   #entries = new Map<string, Entry>()
   #waiting = 0
 
-  constructor(observer: KeySetsObserver, timing = TIMING) {
+  /** `lookup` finds the addresses of the servers. */
+  constructor(observer: KeySetsObserver, lookup?: LookupFunction, timing = TIMING) {
     this.#observer = observer
+    this.#lookup = lookup
     this.#timing = timing
   }
 
@@ -69,7 +73,7 @@ export class KeySets {
     }
     // With other certificates or another token for the same URL, the last good set stays until the next is there.
     const before = [...former.values()].find((entry) => entry.source?.url === source.url)
-    return new RemoteKeySet(source, before?.verifier, this.#observer, this.#timing)
+    return new RemoteKeySet(source, before?.verifier, this.#observer, this.#timing, this.#lookup)
   }
 
   async verify(token: string, { keySet, ...expected }: JwtCredential): Promise<Verification> {
@@ -114,6 +118,7 @@ class RemoteKeySet {
   readonly #secureContext: SecureContext | undefined
   readonly #observer: KeySetsObserver
   readonly #timing: KeySetTiming
+  readonly #lookup: LookupFunction | undefined
   readonly #abort = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #fetching: Promise<void> | undefined
@@ -122,12 +127,19 @@ class RemoteKeySet {
   /** Of the last fetch. */
   problem: string | undefined
 
-  constructor(source: UrlSource, before: RemoteKeySet['verifier'], observer: KeySetsObserver, timing: KeySetTiming) {
+  constructor(
+    source: UrlSource,
+    before: RemoteKeySet['verifier'],
+    observer: KeySetsObserver,
+    timing: KeySetTiming,
+    lookup: LookupFunction | undefined,
+  ) {
     this.source = source
     this.verifier = before
     this.#secureContext = contextTrusting(source.caCertificates)
     this.#observer = observer
     this.#timing = timing
+    this.#lookup = lookup
     void this.refresh()
   }
 
@@ -191,7 +203,7 @@ class RemoteKeySet {
     const trust = { secureContext: this.#secureContext, rejectUnauthorized: true }
     // Node would give up each address but the last after 250 ms, although a far one may answer.
     const far = { autoSelectFamilyAttemptTimeout: this.#timing.timeoutMs / MOST_ADDRESSES }
-    const outgoing = request(url, { headers, signal, ...trust, ...far, agent: false })
+    const outgoing = request(url, { headers, signal, ...trust, ...far, lookup: this.#lookup, agent: false })
     let isLate = false
     // No `AbortSignal.any` with a time limit: that of Node 20 is lost with the garbage (nodejs/node#57736).
     const timer = setTimeout(() => {

@@ -6,6 +6,7 @@
  * The client is large, so this file is the only one that imports it, and is itself imported only if `fleet.store` is set.
  */
 
+import type { LookupFunction } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { createClient, createCluster } from '@redis/client'
 import { serverNameOf } from '../http1/host.ts'
@@ -24,13 +25,15 @@ export interface LinkOptions {
   readonly password: () => Secret | undefined
   /** Replaces the CA certificates of the runtime. */
   readonly secureContext: SecureContext | undefined
+  /** Finds the addresses of the server. */
+  readonly lookup?: LookupFunction | undefined
 }
 
 export type Link = ReturnType<typeof openLink>
 
 /** Calls `onLost` when the connection has ended by itself. Not for a cluster: there a node may go and come. */
 export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost: (cause: unknown) => void) {
-  const { address, username, secureContext } = options
+  const { address, username, secureContext, lookup } = options
   const password = options.password()?.reveal()
   const common = {
     RESP: 2,
@@ -45,6 +48,7 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
   const socket = {
     reconnectStrategy: false,
     connectTimeout: connectTimeoutMs,
+    ...(lookup && { lookup }),
     // Node gives each address but the last 250 ms, so it would never reach a store that is farther away than that.
     autoSelectFamilyAttemptTimeout: connectTimeoutMs / 2,
     ...(isTls && ({ tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const)),

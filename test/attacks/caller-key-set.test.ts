@@ -53,6 +53,7 @@ class Batch implements Disposable {
           tell('changed')
         },
       },
+      undefined,
       { ...ON_DEMAND, ...timing },
     )
     this.#callers = this.use(source)

@@ -1,11 +1,12 @@
-/** The name of the service: one of its addresses answers, or it ends with a dot. */
+/** The name of the service: one of its addresses answers, it ends with a dot, or it is not found. */
 
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { CA_FILE, certificate } from '../../support/certificates.ts'
+import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import { request } from '../../support/raw-client.ts'
-import { resolving, resolvingAfter } from '../../support/resolving.ts'
+import { resolving, resolvingAfter, resolvingAs } from '../../support/resolving.ts'
 import { startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
 import { echoServer } from '../../support/websocket-echo.ts'
@@ -49,4 +50,45 @@ test('a name that does not resolve at once: any request is sent again, because n
   const post = get('/v2/x', 'acme', 'Content-Length: 2').replace('GET', 'POST')
   expect((await request(proxy.port, `${post}hi`)).status).toBe(200)
   expect(service.requests).toHaveLength(1)
+})
+
+describe.each(['failure', 'silence'] as const)('the resolver goes away: %s', (outage) => {
+  const CLOSING = () => ({ fields: ['Connection', 'close'], content: 'hello' })
+
+  test('the last good addresses of the service are used, and status tells it as long as it lasts', async () => {
+    await using service = await startService({ script: CLOSING })
+    const settings = { 'origin.allowInsecure': 'true', 'admin.address': 'localhost:0' }
+    await using proxy = await startProxy(service, {
+      ...settings,
+      baseUrl: `http://service.test:${service.origin.port}`,
+    })
+    const statuses = async (count: number) =>
+      Promise.all(Array.from({ length: count }, async () => (await request(proxy.port, get('/v2/x', 'acme'))).status))
+    const warnings = async (): Promise<unknown[]> => JSON.parse((await proxy.askAdmin('/status')).content).warnings
+    let isAway = false
+    const endSilence = resolvingAs('service.test', () => (isAway ? outage : ['127.0.0.1']))
+    expect(await statuses(1)).toEqual([200])
+    expect(await warnings()).toEqual([])
+
+    isAway = true
+    expect(await statuses(3)).toEqual([200, 200, 200])
+    const text = expect.stringMatching(/^The look-up of service\.test .*: its last good addresses are used\./)
+    expect(await warnings()).toMatchObject([{ code: 'name_unresolved', text }])
+
+    isAway = false
+    endSilence()
+    expect(await statuses(1)).toEqual([200])
+    await eventually(async () => (await warnings()).length === 0, 'the end of the warning')
+  })
+
+  test('a name that was never found: told, too', async () => {
+    await using service = await startService()
+    const settings = { 'origin.allowInsecure': 'true', 'tokens.mintTimeout': '1s', 'admin.address': 'localhost:0' }
+    await using proxy = await startProxy(service, { ...settings, baseUrl: 'http://service.test' })
+    resolvingAs('service.test', () => outage)
+    expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBeGreaterThan(500)
+    const text = expect.stringContaining('service.test')
+    const { warnings } = JSON.parse((await proxy.askAdmin('/status')).content)
+    expect(warnings).toContainEqual(expect.objectContaining({ code: 'name_unresolved', text }))
+  })
 })
