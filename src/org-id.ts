@@ -18,6 +18,11 @@ export function parseOrgId(value: string, pattern: RegExp): OrgId | undefined {
   return value as OrgId
 }
 
+/** A copy to keep longer than the request: a slice of the head would keep all of that in memory. */
+export function copyOfOrgId(id: OrgId): OrgId {
+  return Buffer.from(id, 'latin1').toString('latin1') as OrgId
+}
+
 /** Which rule an invalid id breaks. It goes into the log and says nothing of the id itself. */
 export type OrgIdFault = 'twice' | 'blank' | 'character' | 'too_long'
 

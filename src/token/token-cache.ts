@@ -9,7 +9,7 @@
 import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
-import type { OrgId } from '../org-id.ts'
+import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
 import { ServiceFacts, type TokenRules } from './service-facts.ts'
 import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
@@ -162,9 +162,10 @@ export class TokenCache {
   }
 
   /** Joins the mint that is under way, or starts one. */
-  mint(org: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
-    const underway = this.#mints.get(org)
+  mint(ofRequest: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
+    const underway = this.#mints.get(ofRequest)
     if (underway !== undefined) return underway
+    const org = copyOfOrgId(ofRequest)
     const tokens = this.orgs.peek(org)
     // Ends the mint. Returns false if it was purged meanwhile: then its result changes nothing here.
     const end = () => this.#mints.get(org) === mint && this.#mints.delete(org)

@@ -5,6 +5,7 @@ import type { OrgId } from '../../../src/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../../src/token/token-cache.ts'
 import type { AccessToken } from '../../../src/token/token-source.ts'
 import { ManualClock } from '../../support/clock.ts'
+import { collectGarbage } from '../../support/collect-garbage.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
 import { ScriptedSource } from './scripted-source.ts'
 
@@ -479,4 +480,22 @@ describe('status', () => {
     ])
     expect(JSON.stringify(orgStatuses(cache))).not.toContain('token-')
   })
+})
+
+test('an Org keeps nothing of the request that named it first in memory', async () => {
+  const { cache, source } = setUp()
+  const heapBytes = () => {
+    collectGarbage()
+    return process.memoryUsage().heapUsed
+  }
+  const before = heapBytes()
+  for (let i = 0; i < 1_000; i++) {
+    // Flat, as the parser makes it.
+    const head = Buffer.from(`x-org-id: an-org-with-a-long-id-${i}\r\n`.padEnd(20_000, '.')).toString('latin1')
+    cache.mint(head.slice(10, head.indexOf('\r')) as OrgId, 'cold').catch(() => undefined)
+    await source.last.issue()
+    source.mints.length = 0
+  }
+  expect(cache.orgs.size).toBe(1_000)
+  expect(heapBytes() - before).toBeLessThan(5_000_000)
 })
