@@ -8,7 +8,7 @@ import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
 import { tunnelFor } from '../origin/proxy-tunnel.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
-import { type TokenEndpointOptions, tokenEndpoint } from '../token/token-endpoint.ts'
+import { tokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver, TokenSource } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
@@ -42,8 +42,8 @@ export function openOrigin(
   })
 }
 
-/** Of `tokens.mintTimeout`, which limits the wait of each request. The token of a longer call serves the next one. */
-const LONGEST_CALL = 6
+/** Of `tokens.mintTimeout`, so that a call gives its place back before those who wait for it give up. */
+const CALL_SHARE = 4 / 5
 
 export function openTokenEndpoint(
   { baseUrl, tokens }: Config,
@@ -52,11 +52,18 @@ export function openTokenEndpoint(
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
 ): TokenSource {
-  const timeoutMs = tokens.mintTimeoutMs * LONGEST_CALL
   const { endpoint, field } = tokens
-  const callOnce: TokenEndpointOptions['call'] = (request, onCall) => call(origin, request, timeoutMs, onCall)
-  const userAgent = `org-access-proxy/${readVersion()}`
-  return tokenEndpoint({ baseUrl, endpoint, field, userAgent, credentials, call: callOnce, observer, rereadSecret })
+  return tokenEndpoint({
+    baseUrl,
+    endpoint,
+    field,
+    userAgent: `org-access-proxy/${readVersion()}`,
+    credentials,
+    timeoutMs: tokens.mintTimeoutMs * CALL_SHARE,
+    call: (request, timeoutMs, onCall) => call(origin, { ...request, readsErrors: true }, timeoutMs, onCall),
+    observer,
+    rereadSecret,
+  })
 }
 
 /** A pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */

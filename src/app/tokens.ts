@@ -108,18 +108,13 @@ export class TokenSide {
     return openTokenEndpoint(config, this.#origin, credentials, { mintSettled }, () => this.reloadSecret())
   }
 
-  /**
-   * The token endpoint rejects the App, and not just one org. False once it has accepted the App: the trouble may pass. Also
-   * false at a sidecar: the App is that of the minter.
-   */
+  /** The token endpoint rejects the App, and has never accepted it. False at a sidecar: the App is that of the minter. */
   get areCredentialsRejected(): boolean {
-    return this.guard.pauseOfAll?.code === REJECTED && this.credentials?.wereAccepted === false
+    return this.guard.pauseOfAll?.code === REJECTED && this.credentials?.areRejected === true
   }
 
-  /** The same, also if a lone org is all that was tried: told to an operator, but no reason to take the proxy out of service. */
   get seemCredentialsRejected(): boolean {
-    const { key, wereAccepted } = this.credentials ?? {}
-    return this.guard.pauseOfAll?.code === REJECTED || (key?.isRejected === true && wereAccepted === false)
+    return this.guard.pauseOfAll?.code === REJECTED || this.credentials?.areRejected === true
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */

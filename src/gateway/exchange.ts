@@ -415,9 +415,10 @@ export class Exchange implements RequestInProgress, AttemptSink {
     assert(credentials !== undefined)
     if (status >= 200 && status <= 299) credentials.accepted(key)
     if (status !== UNAUTHORIZED) return undefined
-    const other = credentials.rejected(key)
+    credentials.rejected(key)
+    const other = credentials.next([key])
     if (
-      other === key ||
+      other === undefined ||
       this.#kind === 'once' ||
       this.#content?.reserve() === false ||
       this.#record?.token === 'replayed'

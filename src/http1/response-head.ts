@@ -109,7 +109,7 @@ export class ResponseHead {
 }
 
 export interface EndpointAnswer extends Pick<ResponseHead, 'status' | 'fields'> {
-  /** Of a success only. Any other answer says enough by its status, and its content may be huge, cut, or never come. */
+  /** Of an error, as much as came, and only if the caller asked for it. */
   readonly content: Buffer
 }
 

@@ -6,10 +6,12 @@ import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 
 const MAX_CONTENT_BYTES = 64 * 1024
+/** An error says most by its status. */
+const ERROR_CONTENT_MS = 500
 
 export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields' | 'needsNewConnection'> {
   readonly content?: Buffer
-  /** The content of any answer is wanted, not only that of a success. */
+  /** The content of any answer is wanted, not only that of a success: of an error, as much as comes. */
   readonly readsErrors?: boolean
   /** The head is the answer, whatever its status. */
   readonly ignoresContent?: boolean
@@ -31,14 +33,19 @@ export function call(
     const succeed = ({ status, fields, keepsAlive, keepAliveSeconds }: ResponseHead) =>
       resolve({ status, fields, keepsAlive, keepAliveSeconds, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
+    const isError = () => head !== undefined && head.status >= 300
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
-    const timer = setTimeout(() => setImmediate(expire), timeoutMs)
+    let timer = setTimeout(() => setImmediate(expire), timeoutMs)
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
         const isWanted = request.readsErrors === true || (head.status >= 200 && head.status <= 299)
-        if (request.ignoresContent !== true && isWanted) return
+        if (request.ignoresContent !== true && isWanted && !isError()) return
         clearTimeout(timer)
+        if (request.ignoresContent !== true && isWanted) {
+          timer = setTimeout(expire, ERROR_CONTENT_MS)
+          return
+        }
         succeed(head)
         attempt.discardResponse()
       },
@@ -57,6 +64,11 @@ export function call(
 
       attemptFailed(_, error) {
         clearTimeout(timer)
+        // Its status is the answer.
+        if (head !== undefined && isError() && error instanceof OriginError) {
+          succeed(head)
+          return
+        }
         const isCut = head !== undefined && error instanceof OriginError && error.code === 'connection_terminated'
         reject(isCut ? new OriginError('http_response_incomplete', 'the answer was cut off') : error)
       },

@@ -21,17 +21,27 @@ export class AppKey extends Secret {
 /** Of the secret of the file. While it is `rejected`, the one before it is in use, because the service accepts that. */
 export type SecretState = 'loaded' | 'accepted' | 'rejected'
 
+/** After a new secret was accepted, some back ends of the service may still know only the one before. */
+const SWITCH_MS = 10 * 60_000
+
 export class AppCredentials {
   readonly #onChange: (state: SecretState, inUse: Secret) => void
+  readonly #now: () => number
   #latest: AppKey
   #former: AppKey
+  /** When the latest began to be accepted. */
+  #acceptedAt: number | undefined
   /** In use. */
   key: AppKey
   state: SecretState = 'accepted'
+  /** Any of them, since the start. */
   wereAccepted = false
+  /** The token endpoint has rejected those of now, and the service has never accepted any. */
+  areRejected = false
 
-  constructor(key: AppKey, onChange = (_: SecretState, _inUse: Secret) => {}) {
+  constructor(key: AppKey, onChange = (_: SecretState, _inUse: Secret) => {}, now = () => performance.now()) {
     this.#onChange = onChange
+    this.#now = now
     this.key = this.#former = this.#latest = key
   }
 
@@ -42,21 +52,49 @@ export class AppCredentials {
     const kept = this.state === 'accepted' ? this.#latest : this.#former
     this.#former = kept.equals(key) ? this.#latest : kept
     this.#latest = key
+    this.#acceptedAt = undefined
+    this.areRejected = false
     this.#use(key, 'loaded')
   }
 
-  /** Returns the key to try next; the same one if there is no other. */
-  rejected(key: AppKey): AppKey {
+  /**
+   * The key to try after a 401 to all of `tried`, in their order; undefined if there is none. A service may take the new secret
+   * over between the two calls: while it has not accepted that yet, the new one is tried once more.
+   */
+  next(tried: readonly AppKey[]): AppKey | undefined {
+    const untried = [this.#latest, this.#former].find((key) => !tried.includes(key) && this.#mayWork(key))
+    if (untried !== undefined) return untried
+    const [before, last] = tried.slice(-2)
+    const mayHaveSwitched = this.#acceptedAt === undefined && before === this.#latest && last === this.#former
+    return mayHaveSwitched && tried.filter((key) => key === before).length === 1 ? before : undefined
+  }
+
+  #mayWork(key: AppKey): boolean {
+    return key === this.#latest || this.#acceptedAt === undefined || this.#now() - this.#acceptedAt < SWITCH_MS
+  }
+
+  rejected(key: AppKey): void {
     key.isRejected = true
-    return key === this.#latest ? this.#former : this.#latest
+  }
+
+  rejectedByEndpoint(key: AppKey): void {
+    this.rejected(key)
+    this.areRejected = !this.wereAccepted
   }
 
   accepted(key: AppKey): void {
     this.wereAccepted = true
+    this.areRejected = false
     key.isRejected = false
-    if (key === this.#latest) this.#use(key, 'accepted')
+    if (key === this.#latest) {
+      this.#acceptedAt ??= this.#now()
+      this.#use(key, 'accepted')
+    }
     // A call with the former secret may have begun before the change: it succeeds late, which is no news.
-    else if (key === this.#former && this.#latest.isRejected) this.#use(key, 'rejected')
+    else if (key === this.#former && this.#latest.isRejected) {
+      this.#acceptedAt = undefined
+      this.#use(key, 'rejected')
+    }
   }
 
   #use(key: AppKey, state: SecretState): void {

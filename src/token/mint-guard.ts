@@ -19,6 +19,8 @@ const REJECTED = 'app_credentials_rejected'
 const LIMITED = 'token_endpoint_rate_limited'
 const DOWN = 'token_endpoint_unavailable'
 
+const CODES = { credentials: REJECTED, limit: LIMITED, failure: DOWN, refusal: undefined } as const
+
 interface Pause {
   readonly code: typeof REJECTED | typeof LIMITED | typeof DOWN
   readonly cause: TokenError
@@ -150,7 +152,7 @@ export class MintGuard implements TokenSource {
       this.#answered(call)
       return
     }
-    const code: Pause['code'] = cause.code === REJECTED || cause.code === LIMITED ? cause.code : DOWN
+    const code: Pause['code'] = CODES[cause.trouble] ?? DOWN
     const isProbe = this.pauseOfAll !== undefined && call.startedAt > this.pauseOfAll.failedAt
     // An endpoint that answers a probe in another way is no longer in the same trouble.
     if (isProbe && this.pauseOfAll?.code !== code) this.#resumeAll()
@@ -206,5 +208,6 @@ export class MintGuard implements TokenSource {
 function refusal({ code, until, cause }: Pause): TokenError {
   const seconds = Math.max(1, Math.ceil((until - performance.now()) / 1_000))
   const retryAfterSeconds = code === REJECTED ? undefined : seconds
-  return new TokenError(cause.code, cause.message, { retryAfterSeconds, isOfMinter: cause.isOfMinter })
+  const { tokenEndpointStatus, trouble, isOfMinter } = cause
+  return new TokenError(cause.code, cause.message, { retryAfterSeconds, tokenEndpointStatus, trouble, isOfMinter })
 }

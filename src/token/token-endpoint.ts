@@ -9,7 +9,7 @@ import type { EndpointAnswer } from '../http1/response-head.ts'
 import { ORG_ID_SEGMENT, targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import type { AppCredentials, AppKey } from './app-credentials.ts'
-import { answeredAt, limitSeconds, readTokenReply, tellsLimit } from './token-reply.ts'
+import { answeredAt, limitSeconds, memberOf, parseReply, readTokenReply, tellsLimit } from './token-reply.ts'
 import { AccessToken, type OnCall, type TokenObserver, type TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions {
@@ -20,9 +20,12 @@ export interface TokenEndpointOptions {
   readonly field: readonly string[]
   readonly userAgent: string
   readonly credentials: AppCredentials
+  /** The longest time of a mint, whichever secrets it tries. */
+  readonly timeoutMs: number
   /** Sends a request without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
   readonly call: (
     request: { readonly method: string; readonly target: string; readonly fields: readonly string[] },
+    timeoutMs: number,
     onCall?: OnCall,
   ) => Promise<EndpointAnswer>
   /** Offers the secret of the file to the credentials. Must not reject. */
@@ -43,35 +46,50 @@ export function endpointTarget({ baseUrl, endpoint }: Endpoint, org?: OrgId): st
 }
 
 export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
-  const { baseUrl, endpoint, credentials, call, rereadSecret, observer } = options
+  const { baseUrl, endpoint, credentials, timeoutMs, call, rereadSecret, observer } = options
   const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', options.userAgent]
   const reader = new AnswerReader(options)
   return {
-    /** One call; after a 401, one with any secret not yet tried: the file may have a new one by now. */
-    async mint(org, { reason = 'cold', requestId } = {}, onCall) {
+    /** One call; after a 401, one with the other secret: the file may have a new one by now. */
+    async mint(org, { reason = 'cold', requestId, replaces } = {}, onCall) {
       const { method } = endpoint
       const target = endpointTarget(options, org)
-      const tried = new Set<AppKey>()
+      const until = performance.now() + timeoutMs
+      const tried: AppKey[] = []
       for (let { key } = credentials; ; ) {
         const fields = ['host', baseUrl.host, 'authorization', key.reveal(), ...accept]
         const startedAt = performance.now()
-        const answer = call({ method, target, fields }, onCall)
-        const outcome = await answer.then((got) => reader.read(got, org, startedAt, Date.now()), meaningOfFailure)
+        let status: number | undefined
+        const outcome = await call({ method, target, fields }, until - startedAt, onCall).then((answer) => {
+          status = answer.status
+          return reader.read(answer, org, startedAt, Date.now())
+        }, meaningOfFailure)
         const durationMs = performance.now() - startedAt
-        const error = outcome instanceof TokenError ? outcome : undefined
-        // An endpoint that refuses an org has accepted the App.
-        if (error === undefined || error.code === 'org_access_refused') credentials.accepted(key)
-        observer.mintSettled?.({ org, method, url: baseUrl.origin + target, reason, requestId, durationMs, error })
+        let error = outcome instanceof TokenError ? outcome : undefined
+        let other: AppKey | undefined
+        if (error?.trouble === 'credentials') {
+          credentials.rejectedByEndpoint(key)
+          tried.push(key)
+          await rereadSecret?.()
+          if (performance.now() < until) other = credentials.next(tried)
+          if (other === undefined && replaces === undefined && credentials.wereAccepted) error = notLinked(status)
+        } else if (error === undefined || error.code === 'org_access_refused') {
+          credentials.accepted(key) // an endpoint that refuses an org has accepted the App
+        }
+        const url = baseUrl.origin + target
+        observer.mintSettled?.({ org, method, url, reason, requestId, durationMs, error })
         if (!(outcome instanceof TokenError)) return outcome
-        if (outcome.code !== 'app_credentials_rejected') throw outcome
-        tried.add(key)
-        await rereadSecret?.()
-        const other = credentials.rejected(key)
-        if (tried.has(other)) throw outcome
+        if (other === undefined) throw error
         key = other
       }
     },
   }
+}
+
+/** The App was accepted before, and some services answer 401 for an Org that has not linked with it. */
+function notLinked(tokenEndpointStatus: number | undefined): TokenError {
+  const says = `The token endpoint answered ${tokenEndpointStatus}: the Org is not linked, or the App secret is no longer accepted.`
+  return new TokenError('org_access_refused', says, { tokenEndpointStatus, trouble: 'credentials' })
 }
 
 /** Statuses by which a server says that it has no such call. The token endpoint itself may mean the org by 404. */
@@ -95,6 +113,7 @@ export class AnswerReader {
     const nowMs = answeredAt(fields, wallNowMs)
     const failure = (code: TokenErrorCode, says: string, options?: TokenErrorOptions) =>
       new TokenError(code, `The token endpoint answered ${status}${says}.`, options)
+    const refusal = { tokenEndpointStatus: status, trouble: 'refusal' } as const
     const url = endpointText(this.#options)
     if (status < 300) {
       try {
@@ -107,10 +126,9 @@ export class AnswerReader {
     }
     if (status < 400) {
       const host = hostOf(fieldValue(fields, 'location'), this.#options.baseUrl)
-      const says = ` to ${url}: a redirect${host}, which is not followed`
-      return failure('token_response_invalid', says, { tokenEndpointStatus: status, trouble: 'refusal' })
+      return failure('token_response_invalid', ` to ${url}: a redirect${host}, which is not followed`, refusal)
     }
-    if (status === 401) {
+    if (status === 401 || (status === 400 && errorIn(content) === 'invalid_client')) {
       const orElse = this.#hasSucceeded ? '' : ', or this is not its address: check baseUrl and tokens.endpoint'
       return failure('app_credentials_rejected', ` to ${url}: it rejects the App credentials${orElse}`)
     }
@@ -120,19 +138,25 @@ export class AnswerReader {
     }
     if (status === 408 || status >= 500) return failure('token_endpoint_unavailable', '')
     if (!this.#hasSucceeded && NO_SUCH_CALL.includes(status)) {
-      const what = status === 404 ? 'it knows no such path or Org' : 'it was not taken as a token request'
-      return failure('token_response_invalid', ` to ${url}: ${what}`, {
-        tokenEndpointStatus: status,
-        trouble: 'refusal',
-      })
+      const what = status === 404 ? 'it knows no such Org or path' : 'it was not taken as a token request'
+      return failure('token_response_invalid', ` to ${url}: ${what}`, refusal)
     }
-    return failure('org_access_refused', this.#refusesEvery(org), { tokenEndpointStatus: status, trouble: 'refusal' })
+    return failure('org_access_refused', this.#refusesEvery(org), refusal)
   }
 
   #refusesEvery(org: OrgId): string {
     if (this.#hasSucceeded) return ''
     this.#refusedOrg ??= org
     return this.#refusedOrg === org ? '' : `, as to every Org so far: check ${endpointText(this.#options)} and appId`
+  }
+}
+
+/** The code of an OAuth 2.0 error (RFC 6749 §5.2). */
+function errorIn(content: Buffer): unknown {
+  try {
+    return memberOf(parseReply(content).value, 'error')
+  } catch {
+    return undefined
   }
 }
 

@@ -144,8 +144,10 @@ export function limitSeconds(fields: FieldList, nowMs: number): number | undefin
 
 /** Many services tell a limit with another status than 429. */
 export function tellsLimit(fields: FieldList, nowMs: number): boolean {
-  const remaining = fieldValue(fields, 'x-ratelimit-remaining') || fieldValue(fields, 'ratelimit-remaining')
-  return remaining === '0' || parseRetryAfter(fieldValue(fields, 'retry-after'), nowMs) !== undefined
+  const isSpent = ['x-ratelimit-', 'ratelimit-'].some(
+    (prefix) => fieldValue(fields, `${prefix}remaining`) === '0' && fieldValue(fields, `${prefix}reset`) !== '',
+  )
+  return isSpent || parseRetryAfter(fieldValue(fields, 'retry-after'), nowMs) !== undefined
 }
 
 export function parseRetryAfter(value: string, nowMs: number): number | undefined {

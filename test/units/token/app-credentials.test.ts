@@ -3,6 +3,7 @@ import { Secret } from '../../../src/secret.ts'
 import { AppCredentials, AppKey } from '../../../src/token/app-credentials.ts'
 
 const keyOf = (secret: string) => new AppKey('app', new Secret(secret))
+const named = (keys: readonly AppKey[]) => keys.map(({ secret }) => secret.reveal()).join(' ')
 const decode = (authorization: string) => Buffer.from(authorization.replace('Basic ', ''), 'base64').toString('utf8')
 
 test('the App key is the base64 of id and secret, whatever the secret holds', () => {
@@ -16,24 +17,32 @@ describe('two secrets', () => {
   class Rotation {
     readonly events: string[] = []
     accepted: readonly string[] = ['a']
-    readonly #credentials = new AppCredentials(keyOf('a'), (state, inUse) => {
-      this.events.push(`${state}: uses ${inUse.reveal()}`)
-    })
+    nowMs = 0
+    readonly #credentials = new AppCredentials(
+      keyOf('a'),
+      (state, inUse) => this.events.push(`${state}: uses ${inUse.reveal()}`),
+      () => this.nowMs,
+    )
 
     offer(...secrets: string[]): void {
       for (const secret of secrets) this.#credentials.offer(keyOf(secret))
     }
 
     /** The secrets that one mint tried. */
-    mint(): string {
-      const first = this.#credentials.key
-      if (this.#call(first)) return first.secret.reveal()
-      const other = this.#credentials.rejected(first)
-      if (other === first) return `${first.secret.reveal()} failed`
-      const tried = `${first.secret.reveal()} ${other.secret.reveal()}`
-      if (this.#call(other)) return tried
-      this.#credentials.rejected(other)
-      return `${tried} failed`
+    mint(onCall = () => {}): string {
+      const tried: AppKey[] = []
+      for (
+        let key: AppKey | undefined = this.#credentials.key;
+        key !== undefined;
+        key = this.#credentials.next(tried)
+      ) {
+        tried.push(key)
+        const isAccepted = this.#call(key)
+        onCall()
+        if (isAccepted) return named(tried)
+        this.#credentials.rejected(key)
+      }
+      return `${named(tried)} failed`
     }
 
     #call(key: AppCredentials['key']): boolean {
@@ -46,6 +55,37 @@ describe('two secrets', () => {
       return this.#credentials.state === 'rejected'
     }
   }
+
+  test('the service takes the new one over between the two calls: it is tried once more', () => {
+    const rotation = new Rotation()
+    rotation.mint()
+    rotation.offer('b')
+    const switchAtOnce = () => {
+      rotation.accepted = ['b']
+    }
+    expect(rotation.mint(switchAtOnce)).toBe('b a b')
+    // Both are rejected for another reason: the next mint costs no third call.
+    rotation.accepted = []
+    expect(rotation.mint()).toBe('b a failed')
+  })
+
+  test('the one before is tried until the new one was accepted, and for ten minutes after that', () => {
+    const rotation = new Rotation()
+    rotation.mint()
+    rotation.offer('b')
+    rotation.nowMs += 3_600_000
+    expect(rotation.mint()).toBe('b a')
+    rotation.accepted = ['b']
+    rotation.mint()
+    rotation.nowMs += 9 * 60_000
+    rotation.accepted = ['a']
+    expect([rotation.mint(), rotation.mint()]).toEqual(['b a', 'a'])
+    rotation.accepted = ['b']
+    rotation.mint()
+    rotation.nowMs += 10 * 60_000
+    rotation.accepted = []
+    expect(rotation.mint()).toBe('b failed')
+  })
 
   test('a service that takes it over later costs one call more, then and now', () => {
     const rotation = new Rotation()

@@ -38,7 +38,8 @@ export class EndpointUnderTest implements AsyncDisposable {
       credentials: this.credentials,
       ...ENDPOINT,
       userAgent: 'org-access-proxy/test',
-      call: (request, onCall) => call(this.#origin, request, timeoutMs, onCall),
+      timeoutMs,
+      call: (request, restMs) => call(this.#origin, { ...request, readsErrors: true }, restMs),
       observer: { mintSettled: (mint) => this.mints.push(mint) },
       ...options,
     })

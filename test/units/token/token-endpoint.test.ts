@@ -136,11 +136,14 @@ describe('an address that may be wrong', () => {
     await using client = new EndpointUnderTest(service)
     const says = `The token endpoint answered 401 to ${urlOf(service)}: it rejects the App credentials`
     const address = 'or this is not its address: check baseUrl and tokens.endpoint'
-    expect((await failureOf(client.endpoint.mint(ACME))).hint).toBe(`${says}, ${address}.`)
+    const code = 'app_credentials_rejected'
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code, hint: `${says}, ${address}.` })
+    expect(client.credentials.areRejected).toBe(true)
     service.tokens.script = (mint) => mint.issue()
-    await client.endpoint.mint(GLOBEX)
+    const replaces = await client.endpoint.mint(GLOBEX)
+    expect(client.credentials.areRejected).toBe(false)
     service.tokens.script = () => ({ status: 401 })
-    expect((await failureOf(client.endpoint.mint(ACME))).hint).toBe(`${says}.`)
+    expect(await failureOf(client.endpoint.mint(GLOBEX, { replaces }))).toMatchObject({ code, hint: `${says}.` })
   })
 
   test('that every Org is refused is told only if every Org was', async () => {
@@ -159,6 +162,46 @@ describe('an address that may be wrong', () => {
   })
 })
 
+describe('401, though the App was accepted before', () => {
+  test.each([
+    { status: 401 },
+    { status: 400, content: '{"error":"invalid_client"}' },
+    { status: 400, content: `{"error":"invalid_client","more":"${'x'.repeat(70_000)}` },
+  ])('%j: an Org without a token may not be linked', async (reply) => {
+    await using service = await startService()
+    await using client = new EndpointUnderTest(service)
+    const replaces = await client.endpoint.mint(GLOBEX)
+    service.tokens.script = replyWith(reply)
+    const ofNew = await failureOf(client.endpoint.mint(ACME))
+    const isReadable = reply.content === undefined || reply.content.length < 65_536
+    const trouble = isReadable ? 'credentials' : 'refusal'
+    expect(ofNew).toMatchObject({ code: 'org_access_refused', trouble, tokenEndpointStatus: reply.status })
+    if (!isReadable) return
+    expect(ofNew.hint).toContain('the Org is not linked, or the App secret is no longer accepted')
+    const ofKnown = await failureOf(client.endpoint.mint(GLOBEX, { replaces }))
+    expect(ofKnown).toMatchObject({ code: 'app_credentials_rejected', trouble: 'credentials' })
+    expect(client.mints.map(({ error }) => error?.code)).toEqual([undefined, ofNew.code, ofKnown.code])
+  })
+
+  test('the service takes the new secret over between two calls: no request fails', async () => {
+    const secrets = { accepted: '', next: 'the new secret' }
+    await using service = await startService()
+    secrets.accepted = service.appSecret
+    service.origin.script = (request) => {
+      const given = Buffer.from(request.values('authorization').join().replace('Basic ', ''), 'base64').toString()
+      const isAccepted = given === `${service.appId}:${secrets.accepted}`
+      if (given.endsWith(secrets.next)) secrets.accepted = secrets.next
+      return isAccepted ? { content: '{"orgAccessToken":"t"}' } : { status: 401 }
+    }
+    await using client = new EndpointUnderTest(service)
+    await client.endpoint.mint(ACME)
+    client.credentials.offer(new AppKey(service.appId, new Secret(secrets.next)))
+    await client.endpoint.mint(ACME)
+    const rejected = 'app_credentials_rejected'
+    expect(client.mints.map(({ error }) => error?.code)).toEqual([undefined, rejected, rejected, undefined])
+  })
+})
+
 test('after a 401 to half a secret, and to the whole one that the service does not know yet, the one before is tried', async () => {
   await using service = await startService()
   await using client = new EndpointUnderTest(service, {
@@ -173,7 +216,7 @@ test('after a 401 to half a secret, and to the whole one that the service does n
   expect(client.mints.map(({ error }) => error?.code)).toEqual([undefined, rejected, rejected, undefined])
   // The service rejects both: each is tried once.
   service.tokens.script = () => ({ status: 401 })
-  expect((await failureOf(client.endpoint.mint(ACME))).code).toBe(rejected)
+  await failureOf(client.endpoint.mint(ACME))
   expect(client.mints).toHaveLength(6)
 })
 
@@ -236,15 +279,30 @@ function cutWith(text: string): MintScript {
 }
 
 describe('the deadline applies to the whole call', () => {
-  test('a call that is broken off closes its connection', async () => {
-    await using service = await startService({ mint: () => undefined })
-    await using client = new EndpointUnderTest(service)
-    let breakOff = (): void => undefined
-    const failure = failureOf(client.endpoint.mint(ACME, {}, (given) => (breakOff = given)))
-    await service.origin.waitFor((origin) => origin.requests.length === 1, 'the call')
-    breakOff()
-    expect(await failure).toMatchObject({ code: 'token_endpoint_timeout' })
+  test('it is the same for both secrets, and a call at its end closes its connection', async () => {
+    const timeoutMs = 500
+    const answers: (() => void)[] = []
+    await using service = await startService()
+    await using client = new EndpointUnderTest(service, { timeoutMs })
+    await client.endpoint.mint(ACME)
+    client.credentials.offer(new AppKey('app', new Secret('another')))
+    service.origin.script = () => {
+      // The first call takes more than half of the time, and the second never ends.
+      if (answers.push(() => undefined) > 1) return undefined
+      return new Promise((resolve) => setTimeout(resolve, timeoutMs * 0.6, { status: 401 }))
+    }
+    const startedAt = performance.now()
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'token_endpoint_timeout' })
+    expect(performance.now() - startedAt).toBeLessThan(timeoutMs * 1.5)
+    expect(answers).toHaveLength(2)
     await service.origin.waitFor((origin) => origin.openConnections.length === 0, 'the call broken off')
+  })
+
+  test('an error whose content is cut is that error', async () => {
+    const text = 'HTTP/1.1 403 Forbidden\r\nContent-Length: 90\r\n\r\n{"error":'
+    await using service = await startService({ mint: cutWith(text) })
+    await using client = new EndpointUnderTest(service)
+    expect(await failureOf(client.endpoint.mint(ACME))).toMatchObject({ code: 'org_access_refused' })
   })
 
   // On a busy machine, the answer may be in the receive buffer when the process runs again after the deadline.

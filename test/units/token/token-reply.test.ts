@@ -225,7 +225,7 @@ describe('a limit', () => {
 
   test.each([
     [429, [], undefined],
-    [403, ['X-RateLimit-Remaining', '0'], undefined],
+    [403, ['X-RateLimit-Remaining', '0', 'X-RateLimit-Reset', '0'], undefined],
     [503, ['Retry-After', '9'], 9],
     [403, ['RateLimit-Remaining', '0', 'RateLimit-Reset', '12'], 12],
     [429, ['X-RateLimit-Reset', String(NOW / 1_000 + 20)], 20],
@@ -239,7 +239,8 @@ describe('a limit', () => {
   })
 
   test.each([
-    [403, ['X-RateLimit-Remaining', '10'], 'org_access_refused'],
+    [403, ['X-RateLimit-Remaining', '10', 'X-RateLimit-Reset', '60'], 'org_access_refused'],
+    [403, ['X-RateLimit-Remaining', '0'], 'org_access_refused'],
     [403, [], 'org_access_refused'],
     [503, ['Retry-After', '0'], 'token_endpoint_unavailable'],
     [500, ['Retry-After', '9'], 'token_endpoint_unavailable'],
