@@ -31,6 +31,9 @@ COPY package.json LICENSE ./
 # dist/ holds the packages that it uses.
 COPY --from=build /app/dist dist
 
+# Look-ups of names get half of these threads. With the usual four, two names that hang would stop all look-ups.
+ENV UV_THREADPOOL_SIZE=16
+
 # By number: Kubernetes can check that a number is not root. This user owns nothing and writes nothing.
 USER 1000:1000
 

@@ -36,6 +36,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
   for (const warning of warnings) log.logger.warn(warning)
   try {
     const app = await startApp(loaded, log, options, sockets)
+    tellFallbacks(config, app, log)
     signals.onReload = () => void app.reload()
     void notifySystemd(log)
     const stopped = stopOnSignal(signals, app, config, log).finally(() => log.flush())
@@ -44,6 +45,19 @@ export async function serve(options: LoadOptions): Promise<Running> {
     return { address: app.address, minterAddress: app.minterAddress, adminAddress: app.adminAddress, stopped }
   } finally {
     await log.flush()
+  }
+}
+
+/** Node listens on 0.0.0.0 in place of [::] if the machine has no IPv6. */
+function tellFallbacks({ listen, admin, minter }: Config, app: App, { logger }: Log): void {
+  const listeners = [
+    [listen.address, app.address],
+    [admin.address, app.adminAddress],
+    [minter.address, app.minterAddress],
+  ] as const
+  for (const [wanted, address] of listeners) {
+    const isForBoth = typeof wanted === 'object' && wanted.kind === 'tcp' && wanted.host === '::'
+    if (isForBoth && address?.startsWith('0.0.0.0:')) logger.warn({ address }, 'no IPv6 here: listening on IPv4 alone')
   }
 }
 

@@ -11,7 +11,11 @@ import type { ListenAddress } from '../listener/bind.ts'
 const DEADLINE_MS = 2_000
 
 /** Addresses of all interfaces, which cannot be connected to. */
-const REACHABLE: Readonly<Record<string, string>> = { localhost: '127.0.0.1', '0.0.0.0': '127.0.0.1', '::': '::1' }
+const REACHABLE: Readonly<Record<string, string>> = {
+  localhost: '127.0.0.1',
+  '0.0.0.0': '127.0.0.1',
+  '::': '127.0.0.1',
+}
 
 /** Runs `healthcheck`, for containers without curl. Rejects if the proxy is not alive; the message says why. */
 export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {

@@ -72,7 +72,9 @@ export async function bind(
   if (address.kind === 'unix') return bindUnix(address.path, newServer, socketMode)
   if (address.host === 'localhost') return bindLoopback(address.port, newServer)
   const server = newServer()
-  await listen(server, { host: address.host, port: address.port })
+  // Without a host, Node takes every address of both families, or 0.0.0.0 if the machine has no IPv6.
+  const { host, port } = address
+  await listen(server, host === '::' ? { port } : { host, port })
   return boundTo([server])
 }
 

@@ -4,7 +4,7 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, existsSync, symlinkSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { makeFolder } from '../../support/folder.ts'
-import { projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
+import { projectFilesBelow, projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
 import { START_ARGS } from '../../support/spawn-proxy.ts'
 
 interface Instruction {
@@ -61,6 +61,16 @@ describe('the image', () => {
     expect(entryPoint).toEqual(['node', ...START_ARGS, '/app/dist/main.js'])
     expect(JSON.parse(argumentsOf(image, 'CMD')[0] ?? '')).toEqual(['serve'])
     expect(argumentsOf(image, 'STOPSIGNAL')).toEqual(['SIGTERM'])
+  })
+
+  test('gives look-ups of names enough threads, and so do the other ways to run it', () => {
+    const manifests = projectFilesBelow('deploy/kubernetes', '.yaml').filter((path) =>
+      readProjectFile(path).includes('args: [serve'),
+    )
+    expect(manifests).toHaveLength(4)
+    const compose = ['docker-compose.yml', 'deploy/compose/fleet.yaml']
+    const ways = ['Dockerfile', 'deploy/systemd/org-access-proxy.service', 'package.json', ...compose, ...manifests]
+    for (const path of ways) expect(readProjectFile(path), path).toMatch(/UV_THREADPOOL_SIZE\W+(?:value: ")?16\b/)
   })
 
   test('asks the program itself for its health', () => {

@@ -44,7 +44,7 @@ describe('the sidecar', () => {
 
   test('answers probes from outside the pod, on its admin listener', async () => {
     const { admin } = await config()
-    expect(admin).toEqual({ address: { kind: 'tcp', host: '0.0.0.0', port: 9090 }, allowRemote: false })
+    expect(admin).toEqual({ address: { kind: 'tcp', host: '::', port: 9090 }, allowRemote: false })
     expect(sidecar.ports).toEqual([{ name: 'oap-admin', containerPort: 9090 }])
     const probes = [sidecar.startupProbe, sidecar.readinessProbe, sidecar.livenessProbe]
     expect(probes.map(({ httpGet }) => httpGet)).toEqual([

@@ -46,7 +46,7 @@ describe.each([
   test('two minters, which listen for sidecars alone, with a store and TLS', async () => {
     const { config, warnings } = await load(`deploy/kubernetes/${name}/minter-proxy.yaml`)
     expect(config.listen.address).toBe('off')
-    expect(config.minter.address).toMatchObject({ host: '0.0.0.0', port: 8443 })
+    expect(config.minter.address).toMatchObject({ host: '::', port: 8443 })
     expect(config.fleet.store).toMatchObject({ tls: true })
     expect(config.callers.map((caller) => credential in caller)).toEqual([true])
     expect(unexpected(warnings)).toEqual([])

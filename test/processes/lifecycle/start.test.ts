@@ -2,6 +2,7 @@
 
 import { chmod, readdir, readFile, stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
+import { constants } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
@@ -95,6 +96,22 @@ test('a token endpoint that is down does not keep the proxy from starting', asyn
   const down = { OAP_BASE_URL: 'http://127.0.0.1:1', OAP_TOKENS_WARM: 'acme', OAP_TOKENS_MINT_TIMEOUT: '1s' }
   await using proxy = spawnProxy({ env: { ...served.env, ...down } })
   await proxy.ready()
+})
+
+/** As the kernel answers where IPv6 is off. */
+const NO_IPV6 = `process.binding('tcp_wrap').TCP.prototype.bind6 = () => ${-constants.errno.EAFNOSUPPORT}`
+
+test('on a machine without IPv6, it listens on 0.0.0.0 in place of [::], and says so', async () => {
+  const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(NO_IPV6)}`]
+  const env = { ...served.env, OAP_ADMIN_ADDRESS: '[::]:0' }
+  await using proxy = spawnProxy({ env, nodeArgs })
+  const { adminPort } = await proxy.ready()
+  expect(proxy.logs).toContainEqual(
+    expect.objectContaining({ msg: 'no IPv6 here: listening on IPv4 alone', address: `0.0.0.0:${adminPort}` }),
+  )
+  const admin = { ...served.env, OAP_ADMIN_ADDRESS: `[::]:${adminPort}` }
+  await using asking = spawnProxy({ args: ['healthcheck'], env: admin })
+  expect(await asking.exited).toEqual({ code: 0, signal: null })
 })
 
 describe('what keeps it from starting is told in one line each', () => {
