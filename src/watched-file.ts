@@ -1,69 +1,33 @@
-/** Reads a file while the program runs: when it changes, and on demand. */
+/** Files that may change while the program runs: reads them, and notices changes. */
 
 import { hash } from 'node:crypto'
 import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
-import { isAbsolute, resolve } from 'node:path'
-
-export interface WatchedFileOptions {
-  readonly path: string
-  /**
-   * Called with the content when it differs from the last one and two looks in a row found it, after a problem with reading
-   * it, and after every `reload`. The first content counts as a change unless it is `known`. May throw an error for the operator:
-   * `onProblem` gets its message.
-   */
-  readonly onContent: (bytes: Buffer) => void
-  /** Called once per problem, and again if the problem comes back later. Must not throw. */
-  readonly onProblem: (text: string) => void
-  /** The digest of the content that the owner has read before. */
-  readonly known?: string | undefined
-  readonly maxBytes?: number
-  readonly intervalMs?: number
-}
+import { open, stat } from 'node:fs/promises'
 
 export const MAX_FILE_BYTES = 64 * 1024
 /** Between two looks. */
 export const LOOK_MS = 2_000
 
-/** What a read finds: the content, or why there is none. */
-interface Found {
-  readonly digest?: string
-  readonly bytes?: Buffer
-  readonly problem?: string
-}
-
-export class WatchedFile {
-  /** Of the last content. */
-  problem: string | undefined
-  readonly #options: WatchedFileOptions
+/**
+ * Calls `onChange` when one of the files has changed and all have stood unchanged for one look: an editor may still be writing.
+ * It is called once soon after the start, too, because a file may have changed between its first read and the first look.
+ */
+export class FileWatch {
+  readonly #paths: () => Iterable<string>
+  readonly #onChange: () => Promise<void>
   readonly #timer: NodeJS.Timeout
-  /** One read at a time: the running one may have read the former content. */
-  #reading = Promise.resolve()
   #isLooking = false
-  /** What the owner knows. */
-  #told: Found | undefined
-  /** What the last look found. An editor may still be writing it. */
-  #found: Found | undefined
   #isClosed = false
+  /** What the last look found, and what `onChange` was called for last. */
+  #found: string | undefined
+  #told: string | undefined
 
-  constructor(options: WatchedFileOptions) {
-    const { known, intervalMs = LOOK_MS } = options
-    this.#options = options
-    this.#told = known === undefined ? undefined : { digest: known }
-    // A look reads the file, which is small: `fs.watchFile` misses a change that comes before its first `stat`.
-    this.#timer = setInterval(() => this.#look(), intervalMs).unref()
-    this.#look()
-  }
-
-  /** Returns true if the owner knows this content, or with undefined that the file cannot be read. */
-  stands(digest: string | undefined): boolean {
-    return this.#told !== undefined && this.#told.digest === digest
-  }
-
-  /** Reads the file now. Resolves after `onContent` or `onProblem` was called. Never rejects. */
-  reload(): Promise<void> {
-    this.#reading = this.#reading.then(() => this.#read(true))
-    return this.#reading
+  constructor(paths: () => Iterable<string>, onChange: () => Promise<void>) {
+    this.#paths = paths
+    this.#onChange = onChange
+    // Not `fs.watch`: it does not notice each change behind a symlink, or on a network.
+    this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref()
+    void this.#look()
   }
 
   close(): void {
@@ -71,55 +35,27 @@ export class WatchedFile {
     clearInterval(this.#timer)
   }
 
-  /** A folder on a network that hangs must not collect looks. */
-  #look(): void {
-    if (this.#isLooking) return
+  async #look(): Promise<void> {
+    if (this.#isLooking) return // a folder on a network that hangs must not collect looks
     this.#isLooking = true
-    this.#reading = this.#reading
-      .then(() => this.#read(false))
-      .then(() => {
-        this.#isLooking = false
-      })
-  }
-
-  async #read(isAsked: boolean): Promise<void> {
-    const { path, maxBytes } = this.#options
-    const found = await find(path, maxBytes)
-    if (this.#isClosed) return
-    const hasStood = isEqual(found, this.#found)
+    const states = await Promise.all(Array.from(this.#paths(), stateOf))
+    const found = states.join('\n')
+    const hasStood = found === this.#found
     this.#found = found
-    if (isAsked || (hasStood && !isEqual(found, this.#told))) this.#tell(found)
-  }
-
-  #tell(found: Found): void {
-    const { onContent, onProblem } = this.#options
-    this.#told = found
-    let { problem } = found
-    try {
-      if (found.bytes !== undefined) onContent(found.bytes)
-    } catch (error) {
-      problem = messageOf(error)
+    if (hasStood && found !== this.#told && !this.#isClosed) {
+      this.#told = found
+      await this.#onChange()
     }
-    if (problem !== undefined && problem !== this.problem) onProblem(problem)
-    this.problem = problem
+    this.#isLooking = false
   }
 }
 
-async function find(path: string, maxBytes: number | undefined): Promise<Found> {
-  try {
-    const { bytes } = await readRegularFile(path, maxBytes)
-    return { bytes, digest: digestOf(bytes) }
-  } catch (error) {
-    return { problem: messageOf(error) }
-  }
-}
-
-function isEqual(one: Found, other: Found | undefined): boolean {
-  return one.digest === other?.digest && one.problem === other?.problem
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : 'cannot be read'
+/** Differs after each change of the file, or of a symlink that leads to it. */
+async function stateOf(path: string): Promise<string> {
+  const found = await stat(path, { bigint: true }).catch(codeOf)
+  if (typeof found === 'string') return `${path} ${found}`
+  const { dev, ino, size, mtimeNs, ctimeNs } = found
+  return [path, dev, ino, size, mtimeNs, ctimeNs].join(' ')
 }
 
 /** Tells two contents apart. */
@@ -127,7 +63,10 @@ export function digestOf(bytes: Uint8Array | string): string {
   return hash('sha256', bytes, 'base64')
 }
 
-/** The message explains the problem to an operator. It never contains anything from the file. */
+/**
+ * The message is a predicate that tells an operator what is wrong. It contains nothing from the file, and not the path: a secret
+ * may stand where the path of its file belongs.
+ */
 export class FileUnreadable extends Error {}
 
 /**
@@ -138,25 +77,28 @@ export async function readRegularFile(
   path: string,
   maxBytes = MAX_FILE_BYTES,
 ): Promise<{ bytes: Buffer; mode: number }> {
-  const named = isAbsolute(path) ? path : `${path} (${resolve(path)})`
   try {
     // Without O_NONBLOCK, opening a FIFO waits for a writer.
     await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK)
     const found = await file.stat()
     if (!found.isFile()) throw new FileUnreadable('is a folder, a pipe, a socket or a device: name a regular file')
-    const buffer = Buffer.allocUnsafeSlow(maxBytes + 1)
+    // Files in /proc tell no size. One byte more than there should be shows the end.
+    const buffer = Buffer.allocUnsafeSlow(Math.min(found.size || MAX_FILE_BYTES, maxBytes) + 1)
     let length = 0
     for (let bytesRead = -1; bytesRead !== 0; length += bytesRead) ({ bytesRead } = await file.read(buffer, length))
     if (length > maxBytes) throw new FileUnreadable(`is larger than ${maxBytes / 1024} KiB`)
-    return { bytes: Buffer.from(buffer.subarray(0, length)), mode: found.mode }
+    return { bytes: buffer.subarray(0, length), mode: found.mode }
   } catch (error) {
-    throw new FileUnreadable(`${named} ${explain(error)}`, { cause: error })
+    if (error instanceof FileUnreadable) throw error
+    throw new FileUnreadable(explain(codeOf(error)), { cause: error })
   }
 }
 
-function explain(error: unknown): string {
-  if (error instanceof FileUnreadable) return error.message
-  const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
+function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error ? String(error.code) : 'unknown error'
+}
+
+function explain(code: string): string {
   if (code === 'ENOENT' || code === 'ENOTDIR') return `does not exist (${code})`
   if (code !== 'EACCES' && code !== 'EPERM') return `cannot be read (${code})`
   return `cannot be read by uid ${process.getuid?.() ?? '?'} (${code}): let that user read it`

@@ -14,7 +14,7 @@ import { AppCredentials, AppKey } from '../token/app-credentials.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import type { TokenSource } from '../token/token-source.ts'
-import { WatchedFile } from '../watched-file.ts'
+import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openMinterSource } from './minter.ts'
 import { openTokenEndpoint } from './origin.ts'
@@ -39,7 +39,10 @@ export class TokenSide {
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: Events
-  readonly #secretFile: WatchedFile | undefined
+  readonly #appId: string | undefined
+  readonly #secretFile: string | undefined
+  readonly #secretWatch: FileWatch | undefined
+  #secretFileProblem: string | undefined
   readonly #stopped = new AbortController()
   #probe: NodeJS.Timeout | undefined
   /** Of a sidecar, while its minter is lost or refuses it. */
@@ -78,7 +81,14 @@ export class TokenSide {
         fleet?.secretReplaced(inUse)
         events.secretReloaded(state, appSecretFile)
       })
-      if (appSecretFile !== undefined) this.#secretFile = this.#watchSecret(appSecretFile, appId, this.credentials)
+      this.#appId = appId
+      this.#secretFile = appSecretFile
+      if (appSecretFile !== undefined) {
+        this.#secretWatch = new FileWatch(
+          () => [appSecretFile],
+          () => this.reloadSecret(),
+        )
+      }
     }
     const source = this.minter ?? (this.credentials && this.#openEndpoint(config, this.credentials, isEnding))
     assert(source !== undefined)
@@ -120,7 +130,7 @@ export class TokenSide {
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
     const rejected = 'holds a secret that the token endpoint rejects: correct it'
-    return this.#secretFile?.problem ?? (this.credentials?.state === 'rejected' ? rejected : undefined)
+    return this.#secretFileProblem ?? (this.credentials?.state === 'rejected' ? rejected : undefined)
   }
 
   /**
@@ -158,16 +168,27 @@ export class TokenSide {
     }
   }
 
-  /** Reads the secret file again, if there is one. */
+  /** Reads the file of the secret again, if there is one. Never rejects. */
   async reloadSecret(): Promise<void> {
-    await this.#secretFile?.reload()
+    const [file, appId] = [this.#secretFile, this.#appId]
+    if (file === undefined || appId === undefined) return
+    const former = this.#secretFileProblem
+    try {
+      const { bytes } = await readRegularFile(file)
+      this.credentials?.offer(new AppKey(appId, parseSecretBytes(bytes)))
+      this.#secretFileProblem = undefined
+    } catch (error) {
+      const problem = error instanceof Error ? error.message : 'cannot be read'
+      this.#secretFileProblem = problem
+      if (problem !== former) this.#events.secretUnusable(file, problem)
+    }
   }
 
   close(): void {
     this.#stopped.abort()
     clearTimeout(this.#probe)
     clearTimeout(this.#minterProbe)
-    this.#secretFile?.close()
+    this.#secretWatch?.close()
     this.tokens.purge()
     this.#origin.close()
   }
@@ -202,13 +223,5 @@ export class TokenSide {
       this.tokens.mint(org, 'probe').catch(() => undefined)
     }
     this.#minterProbe = setTimeout(probe, MINTER_PROBE_MS).unref()
-  }
-
-  #watchSecret(path: string, appId: string, credentials: AppCredentials): WatchedFile {
-    return new WatchedFile({
-      path,
-      onContent: (bytes) => credentials.offer(new AppKey(appId, parseSecretBytes(bytes))),
-      onProblem: (problem) => this.#events.secretUnusable(path, problem),
-    })
   }
 }

@@ -89,6 +89,10 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (reload.problems.length === 0) return undefined
       return 'The changed configuration was refused, and the one before it is in use. The log has every problem, and so has "org-access-proxy check".'
     },
+    restart_pending() {
+      if (reload.pending.length === 0) return undefined
+      return `Changed settings need a restart: ${reload.pending.join(', ')}. Until then, their former values are in use.`
+    },
     key_set_unavailable() {
       const { failingKeySets } = rules
       if (failingKeySets.length === 0) return undefined
@@ -160,8 +164,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
 const CERTIFICATE_SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
 const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 const COOKIE_EPISODE_MS = 3_600_000
-const DAY_MS = 86_400_000
-const WEEK_MS = 7 * DAY_MS
+const WEEK_MS = 7 * 86_400_000
 
 interface Certificate {
   readonly setting: string
@@ -189,10 +192,9 @@ function certificatesOf({ listen, origin, minter }: Config): Certificate[] {
   )
 }
 
-/** Within a week; a certificate of hours is renewed in its last part only. */
+/** The last sixth of its life, but not more than a week: one of hours is renewed every few hours. */
 function endsSoon({ from, to }: Certificate): boolean {
-  const isOfHours = to - from < DAY_MS
-  return to - Date.now() < (isOfHours ? (to - from) / 10 : WEEK_MS)
+  return to - Date.now() < Math.min(WEEK_MS, (to - from) / 6)
 }
 
 function describeEnd({ setting, subject, to }: Certificate): string {

@@ -19,7 +19,7 @@ export async function check(
   env: Environment,
   print: (text: string) => unknown = (text) => process.stdout.write(text),
 ): Promise<0 | 1> {
-  const loaded = await loadConfig({ file: command.file, env })
+  const loaded = await loadConfig({ file: command.file, env, refusesEnded: true })
   const { config, warnings } = loaded
   print(renderSettings(loaded))
   print(`\n${warnings.map((warning) => `warning: ${warning}\n`).join('')}`)

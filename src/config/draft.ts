@@ -1,6 +1,6 @@
 /** A configuration being loaded: what the sources give, read by the declaration, and the problems and warnings so far. */
 
-import { dirname, resolve } from 'node:path'
+import { dirname, isAbsolute, resolve } from 'node:path'
 import { z } from 'zod'
 import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
@@ -30,18 +30,28 @@ export class Draft {
   readonly warnings: string[] = []
   readonly given = new Map<SettingKey, Given>()
   /** The files that a reload depends on. */
-  readonly files = new Map<string, string | undefined>()
+  readonly files = new Set<string>()
+  /** By the part of the settings that names the file. */
+  readonly readFiles = new Map<string, ReadFile<unknown>>()
   readonly #file: SettingsFile | undefined
   readonly #variables: ReadonlyMap<string, string | readonly string[]>
   /** Where relative paths in the file begin. */
   readonly #folder: string
+  readonly #kept: Draft['readFiles']
 
-  constructor(file: SettingsFile | undefined, env: Environment, folder: string | undefined) {
+  /** `kept` are not read again. */
+  constructor(
+    file: SettingsFile | undefined,
+    env: Environment,
+    folder: string | undefined,
+    kept: Draft['readFiles'] = new Map(),
+  ) {
     this.#file = file
     this.#variables = readEnvironment(env)
     this.#folder = folder ?? dirname(file?.path ?? '')
+    this.#kept = kept
     if (file === undefined) return
-    this.files.set(resolve(file.path), file.digest)
+    this.files.add(resolve(file.path))
     if (file.problem !== undefined) this.problems.push(file.problem)
   }
 
@@ -73,13 +83,14 @@ export class Draft {
     if (inner instanceof z.ZodObject && (inner === schema || given !== undefined)) {
       return this.#readMapping(inner, given ?? {}, at)
     }
-    const hasMappings = inner instanceof z.ZodArray && inner.element instanceof z.ZodObject
-    if (!hasMappings || !Array.isArray(given) || given.length === 0) {
+    const element = inner instanceof z.ZodArray ? inner.element : undefined
+    const isReadOneByOne = element instanceof z.ZodObject || (element !== undefined && innermost(element) === PATH)
+    if (!isReadOneByOne || !Array.isArray(given) || given.length === 0) {
       return this.#readValue(schema as z.ZodType, given, at)
     }
     const entries: unknown[] = []
-    for (const entry of given) entries.push(await this.read(inner.element, entry, `${at}[${entries.length}]`))
-    return entries
+    for (const entry of given) entries.push(await this.read(element, entry, `${at}[${entries.length}]`))
+    return entries.includes(undefined) ? undefined : entries
   }
 
   /** The environment wins over the file. */
@@ -135,9 +146,12 @@ export class Draft {
     if (given === null || given === '') return this.refuse(at, 'has no value: give it one, or remove the name')
     if (given === undefined && setting?.key === at && setting.isRequired) return this.refuseMissing(setting)
     const isVariable = setting !== undefined && this.#variables.has(setting.key)
-    const { data, error } = await schema.safeParseAsync(decode(schema, given, isVariable ? '' : this.#folder))
-    for (const file of Array.isArray(data) ? data : [data]) if (file instanceof ReadFile) this.#note(file, at)
-    for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at)
+    const folder = isVariable ? '' : this.#folder
+    const kept = this.#kept.get(at)
+    const { data, error } =
+      kept === undefined ? await schema.safeParseAsync(decode(schema, given, folder)) : { data: kept }
+    if (data instanceof ReadFile) this.#note(data, at)
+    for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at, folder)
     return data
   }
 
@@ -149,7 +163,9 @@ export class Draft {
   }
 
   /** Takes note of a file that was read. */
-  #note({ path, digest, content, isExposed }: ReadFile<unknown>, at: string): void {
+  #note(file: ReadFile<unknown>, at: string): void {
+    const { path, digest, content, isExposed } = file
+    this.readFiles.set(at, file)
     if (content instanceof Secret && content.reveal().startsWith('\ufeff')) {
       const remedy = 'save the file without it, unless the secret begins so'
       this.warn(at, `begins with a byte order mark (U+FEFF), which counts as part of the secret: ${remedy}`)
@@ -158,20 +174,24 @@ export class Draft {
       this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
     }
     if (at === WATCHED_ELSEWHERE) return
-    this.files.set(path, digest)
+    this.files.add(path)
     const key = settingAt(at)?.key
     const given = key && this.given.get(key)
     if (given) this.given.set(key, { ...given, digests: given.digests + digest })
   }
 
-  #refuseValue(issue: z.core.$ZodIssue, given: unknown, at: string): void {
+  #refuseValue(issue: z.core.$ZodIssue, given: unknown, at: string, folder: string): void {
     const [index] = issue.path
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
-    const { path, digest }: Readonly<Record<string, unknown>> = (issue.code === 'custom' && issue.params) || {}
-    if (typeof path === 'string' && at !== WATCHED_ELSEWHERE)
-      this.files.set(path, typeof digest === 'string' ? digest : undefined)
+    const { path }: Readonly<Record<string, unknown>> = (issue.code === 'custom' && issue.params) || {}
+    if (typeof path === 'string') {
+      if (at !== WATCHED_ELSEWHERE) this.files.add(path)
+      const isLost = issue.message.startsWith('does not exist') && !isAbsolute(String(given))
+      this.refuse(at, issue.message + (isLost ? `; paths here begin in ${resolve(folder)}` : ''))
+      return
+    }
     const mayBeSecret = NEVER_QUOTED.includes(settingAt(at)?.key ?? at) || String(value).includes('://')
-    const isQuoted = typeof value === 'string' && path === undefined && !mayBeSecret
+    const isQuoted = typeof value === 'string' && !mayBeSecret
     const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
     this.refuse(part, shown + issue.message)
   }

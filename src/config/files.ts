@@ -26,28 +26,25 @@ export class ReadFile<T> extends Redacted {
 }
 
 /** Twenty times the size of the bundle that operating systems ship. */
-export const MAX_CERTIFICATE_FILE_BYTES = 4 * 1_048_576
+const MAX_CERTIFICATE_FILE_BYTES = 4 * 1_048_576
 
 /** The type of every path, so that `load.ts` knows what to resolve. */
 export const PATH = text()
 
-/** An issue has the path, so that a reload can wait for another content, and the digest of the content if it was read. */
+/** An issue has the path, so that a reload can wait for another content. Its message has not: it may be a secret. */
 async function read<T>(
   path: string,
   context: z.RefinementCtx,
   parse: (bytes: Buffer) => T,
   maxBytes = MAX_FILE_BYTES,
 ): Promise<ReadFile<T>> {
-  let digest: string | undefined
   try {
-    const { bytes, mode } = await readRegularFile(path, MAX_CERTIFICATE_FILE_BYTES)
-    digest = digestOf(bytes)
-    if (bytes.length > maxBytes) throw new Unsuitable(`${path} is larger than ${maxBytes / 1024} KiB`)
+    const { bytes, mode } = await readRegularFile(path, maxBytes)
     return new ReadFile(path, parse(bytes), bytes, mode)
   } catch (error) {
     const isExpected = [Unsuitable, FileUnreadable, KeySetInvalid].some((type) => error instanceof type)
     if (!(error instanceof Error && isExpected)) throw error
-    context.addIssue({ code: 'custom', message: error.message, params: { path, digest } })
+    context.addIssue({ code: 'custom', message: error.message, params: { path } })
     return z.NEVER
   }
 }
@@ -158,17 +155,10 @@ function parsePrivateKey(bytes: Buffer): Secret {
   return new Secret(pem)
 }
 
-const BLOCK_MARK = /-----(BEGIN|END)(?: ([^-\r\n]+)-----)?/g
-/** The end of a file that was cut inside the mark at the begin of a block. */
-const CUT_MARK = /(?:^|\n)-(?!----END [^\n]*-----\s*$)[^\n]*$/
-
 /** Refuses a file that was cut: it would be read as one with fewer blocks. */
 function readPem(bytes: Buffer): string {
   const pem = bytes.toString('latin1')
-  const marks = [...pem.matchAll(BLOCK_MARK)]
-  const isInPairs = marks.every(([, mark, label], i) => {
-    return i % 2 === 0 ? mark === 'BEGIN' && label !== undefined : mark === 'END' && label === marks[i - 1]?.[2]
-  })
-  if (isInPairs && marks.length % 2 === 0 && !CUT_MARK.test(pem)) return pem
+  const marksOf = (mark: RegExp) => pem.match(mark)?.length ?? 0
+  if (marksOf(/-----BEGIN/g) === marksOf(/-----END [^-\r\n]+-----/g)) return pem
   throw new Unsuitable('has a block that begins and does not end: the file may be only half written')
 }

@@ -5,17 +5,19 @@
 
 import { z } from 'zod'
 import { Draft, type Given } from './draft.ts'
-import { ConfigRefused, type Files, WHOLE_FILE } from './problem.ts'
+import type { ReadFile } from './files.ts'
+import { ConfigRefused, WHOLE_FILE } from './problem.ts'
 import {
   limitedIdentities,
   reportContradictions,
+  reportEnded,
   reportOpenings,
   reportRisks,
   type SoundSettings,
 } from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
 import { isReloadable, outsideName, type SettingKey } from './settings.ts'
-import { type LoadOptions, openSettingsFile } from './settings-file.ts'
+import { type LoadOptions, openSettingsFile, type SettingsFile } from './settings-file.ts'
 import { environmentWarnings, readProxyVariables, unknownVariables } from './sources.ts'
 
 export interface LoadedConfig {
@@ -24,25 +26,62 @@ export interface LoadedConfig {
   readonly given: ReadonlyMap<SettingKey, Given>
   /** One line each. */
   readonly warnings: readonly string[]
+  readonly settingsFile: SettingsFile | undefined
   /** The files that a reload depends on. */
-  readonly files: Files
+  readonly files: ReadonlySet<string>
+  readonly readFiles: Draft['readFiles']
 }
 
 /**
- * `running` is the configuration in use, for a reload: the result then has the new reloadable settings and the old ones of the
- * rest, and both the new settings and the result are checked.
+ * `running` is in use, for a reload: the result then has the new reloadable settings and the old ones of the rest, and both the
+ * new settings and the result are checked.
  * @throws {ConfigRefused} With every problem that was found.
  */
-export async function loadConfig(options: LoadOptions, running?: Config): Promise<LoadedConfig> {
-  const { env } = options
-  const file = await openSettingsFile(options)
-  const draft = new Draft(file, env, options.folder)
+export async function loadConfig(options: LoadOptions, running?: LoadedConfig): Promise<LoadedConfig> {
+  return load(options, await openSettingsFile(options), running)
+}
+
+/**
+ * Reads the files of the running settings again. One with a problem keeps its former content, and so do those beside it: a
+ * certificate and its key belong together.
+ * @throws {ConfigRefused}
+ */
+export async function reloadFiles(options: LoadOptions, running: LoadedConfig): Promise<LoadedConfig> {
+  const groupOf = (at: string) => at.replace(/\.[^.]*$/, '')
+  const kept = new Map<string, ReadFile<unknown>>()
+  for (;;) {
+    const loaded = await load(options, running.settingsFile, running, kept).catch(refusalOf)
+    if (!(loaded instanceof ConfigRefused)) return loaded
+    const groups = new Set(loaded.problems.map(({ at }) => groupOf(at)))
+    const concerned = [...running.readFiles].filter(([at]) => groups.has(groupOf(at)) && !kept.has(at))
+    if (concerned.length === 0) throw loaded
+    for (const [at, file] of concerned) kept.set(at, file)
+  }
+}
+
+/** Rethrows every other error. */
+export function refusalOf(error: unknown): ConfigRefused {
+  if (error instanceof ConfigRefused) return error
+  throw error
+}
+
+async function load(
+  options: LoadOptions,
+  file: SettingsFile | undefined,
+  before: LoadedConfig | undefined,
+  kept?: Draft['readFiles'],
+): Promise<LoadedConfig> {
+  const { env, refusesEnded = before !== undefined } = options
+  const running = before?.config
+  const draft = new Draft(file, env, options.folder, kept)
   const { refuse, warn } = draft
   const latest = (await draft.read(declaration, file?.content, '')) as SoundSettings
   const result = running === undefined ? latest : (mixture(declaration, running, latest, '') as SoundSettings)
   reportContradictions(latest, refuse)
   reportContradictions(result, refuse)
-  if (running !== undefined) reportOpenings(running, result, refuse)
+  const isFileGood = file?.problem === undefined // otherwise all that it has is missing
+  if (running !== undefined && isFileGood) reportOpenings(running, result, refuse)
+  if (refusesEnded) reportEnded(result, refuse, running)
   const app = appOf(latest, draft)
   const usesProxy = running === undefined && latest.origin.proxyFromEnv === true
   const proxies = usesProxy ? readProxyVariables(env, refuse) : running?.proxies
@@ -61,7 +100,8 @@ export async function loadConfig(options: LoadOptions, running?: Config): Promis
   }
   reportRisks(config, warn)
   const warnings = [...environmentWarnings(env, config.origin.proxyFromEnv), ...draft.warnings]
-  return { config, given: draft.given, warnings, files: draft.files }
+  const { given, files, readFiles } = draft
+  return { config, given, warnings, settingsFile: file, files, readFiles }
 }
 
 /** The running settings with the reloadable ones of `latest`. A setting that is not given has no entry. */

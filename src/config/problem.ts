@@ -15,24 +15,23 @@ export class Unsuitable extends Error {}
 /** The place of a problem with the config file as a whole. */
 export const WHOLE_FILE = 'config file'
 
-/** The digest of each file that a reload depends on, by path; undefined for one that could not be read. */
-export type Files = ReadonlyMap<string, string | undefined>
-
 /** A file that is none of ours can have thousands. */
 export const MAX_PROBLEMS = 20
 
 export class ConfigRefused extends Error {
+  readonly problems: readonly Problem[]
   /** One line each. */
   readonly lines: readonly string[]
   /** A change of one of them may mend the problem. */
-  readonly files: Files
+  readonly files: ReadonlySet<string>
 
   /** `hints` are lines that may name the cause, such as a misspelt variable. */
-  constructor(problems: readonly Problem[], files: Files = new Map(), hints: readonly string[] = []) {
+  constructor(problems: readonly Problem[], files: ReadonlySet<string> = new Set(), hints: readonly string[] = []) {
     const lines = problems.slice(0, MAX_PROBLEMS).map(describeProblem)
     if (problems.length > MAX_PROBLEMS) lines.push('there are more problems: is it the right file?')
     lines.push(...hints)
     super(lines.join('\n'))
+    this.problems = problems
     this.lines = lines
     this.files = files
   }

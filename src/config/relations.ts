@@ -1,5 +1,6 @@
 /** Checks of several settings together: contradictions are refused, and risky choices get a warning. */
 
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
 import type { ListenAddress } from '../listener/bind.ts'
@@ -80,10 +81,18 @@ function reportKeyPair(group: string, pair: Pair, refuse: Report, key = 'keyFile
   }
   const { certFile, keyFile } = pair
   if (certFile === undefined || keyFile === undefined) return
-  try {
-    createSecureContext({ cert: certFile.content, key: keyFile.content.reveal() })
-  } catch {
+  if (!isPair(certFile.content, keyFile.content.reveal())) {
     refuse(`${group}.${key}`, `is no private key (PEM, not encrypted) of the certificate in ${group}.certFile`)
+  }
+}
+
+function isPair(cert: string, key: string): boolean {
+  try {
+    createSecureContext({ cert, key })
+    // A context takes a certificate and a key of different algorithms.
+    return new X509Certificate(cert).checkPrivateKey(createPrivateKey(key))
+  } catch {
+    return false
   }
 }
 
@@ -224,12 +233,22 @@ const AWAY =
 export function reportOpenings(running: SoundSettings & Limits, resulting: SoundSettings, refuse: Report): void {
   const isGone = (before: readonly unknown[] = [], after: readonly unknown[] | undefined) =>
     before.length > 0 && after?.length === 0
-  if (isGone(running.callers, resulting.callers)) refuse('callers', AWAY)
-  if (isGone(running.orgs.allow, resulting.orgs.allow)) refuse('orgs.allow', AWAY)
   const isUsual = ({ orgs }: SoundSettings) => orgs.pattern?.source === USUAL_PATTERN
-  if (!isUsual(running) && isUsual(resulting)) refuse('orgs.pattern', AWAY)
-  if (isGone(running.routes.allow, resulting.routes.allow)) refuse('routes.allow', AWAY)
-  if ('callerKeyFile' in running.listen && !('callerKeyFile' in resulting.listen)) refuse('listen.callerKeyFile', AWAY)
+  const lost = {
+    callers: isGone(running.callers, resulting.callers),
+    // The routes would go on with the token of an Org.
+    appRoutes: isGone(running.appRoutes, resulting.appRoutes),
+    'orgs.allow': isGone(running.orgs.allow, resulting.orgs.allow),
+    'orgs.pattern': !isUsual(running) && isUsual(resulting),
+    'routes.allow': isGone(running.routes.allow, resulting.routes.allow),
+    'listen.callerKeyFile': 'callerKeyFile' in running.listen && !('callerKeyFile' in resulting.listen),
+    'listen.tls.clientCaFile': 'clientCaFile' in running.listen.tls && !('clientCaFile' in resulting.listen.tls),
+    'origin.caFile': 'caFile' in running.origin && !('caFile' in resulting.origin),
+    // Every public CA would count for the minter.
+    'minter.caFile': 'caFile' in running.minter && !('caFile' in resulting.minter),
+    'minter.tls.clientCaFile': 'clientCaFile' in running.minter.tls && !('clientCaFile' in resulting.minter.tls),
+  }
+  for (const [key, isLost] of Object.entries(lost)) if (isLost) refuse(key, AWAY)
   for (const [index, caller] of (resulting.callers ?? []).entries()) {
     const hasNoLimit = caller.routes?.length === 0
     // The name may be cut, too, so a caller that has kept a credential is the same.
@@ -241,6 +260,33 @@ export function reportOpenings(running: SoundSettings & Limits, resulting: Sound
       refuse(`${group}.tls.certFile`, 'turns TLS on or off, which needs a restart')
     }
   }
+}
+
+/** The certificates that others check. */
+function ownCertificates({ listen, origin, minter }: SoundSettings) {
+  return {
+    'listen.tls.certFile': listen.tls.certFile,
+    'origin.certFile': origin.certFile,
+    'minter.tls.certFile': minter.tls.certFile,
+    'minter.certFile': minter.certFile,
+  }
+}
+
+/** Refuses certificates that have ended; with `running`, only those that would replace one that is good, or none. */
+export function reportEnded(settings: SoundSettings, refuse: Report, running?: SoundSettings): void {
+  const before = new Map(Object.entries(running === undefined ? {} : ownCertificates(running)))
+  for (const [key, file] of Object.entries(ownCertificates(settings))) {
+    const endedAt = endOf(file)
+    if (endedAt === undefined || endOf(before.get(key)) !== undefined) continue
+    refuse(key, `has ended at ${endedAt}: put a new certificate into its file`)
+  }
+}
+
+/** If it has ended: when that was. */
+function endOf(file: Pair['certFile']): string | undefined {
+  if (file === undefined) return undefined
+  const endsAt = Date.parse(new X509Certificate(file.content).validTo)
+  return endsAt < Date.now() ? new Date(endsAt).toISOString() : undefined
 }
 
 function asksForCredential({ listen, callers = [] }: SoundSettings): boolean {

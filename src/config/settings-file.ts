@@ -3,8 +3,9 @@
  * Small commands read it without the declaration.
  */
 
+import { resolve } from 'node:path'
 import type { Document, Node } from 'yaml'
-import { digestOf, FileUnreadable, readRegularFile } from '../watched-file.ts'
+import { FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Problem, WHOLE_FILE } from './problem.ts'
 
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -19,12 +20,12 @@ export interface LoadOptions {
   readonly env: Environment
   /** Relative paths in the file begin here. If undefined: in the folder of the file. */
   readonly folder?: string | undefined
+  /** Refuses certificates that have ended; otherwise only where they would replace one that has not. */
+  readonly refusesEnded?: boolean
 }
 
 export interface SettingsFile {
   readonly path: string
-  /** Undefined if the file could not be read. */
-  readonly digest: string | undefined
   /** Empty if there is a problem. */
   readonly content: Readonly<Record<string, unknown>>
   /** With the file as a whole. */
@@ -38,13 +39,11 @@ const MAX_FILE_BYTES = 512 * 1024
 
 /** Never rejects because of the file: the result says what is wrong with it. */
 async function readSettingsFile(path: string): Promise<SettingsFile> {
-  let digest: string | undefined
-  const failed = (message: string, source = path): SettingsFile => {
-    return { path, digest, content: {}, problem: { at: WHOLE_FILE, source, message }, placeOf: () => path }
+  const failed = (message: string, source = resolve(path)): SettingsFile => {
+    return { path, content: {}, problem: { at: WHOLE_FILE, source, message }, placeOf: () => path }
   }
   try {
     const { bytes } = await readRegularFile(path, MAX_FILE_BYTES)
-    digest = digestOf(bytes)
     // Imported here, so that a start without a file does not load the parser.
     const { isScalar, LineCounter, parseDocument, visit } = await import('yaml')
     const lines = new LineCounter()
@@ -81,7 +80,7 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
       }
       return place()
     }
-    return { path, digest, content, problem: undefined, placeOf }
+    return { path, content, problem: undefined, placeOf }
   } catch (error) {
     if (error instanceof FileUnreadable) return failed(error.message)
     // Thrown by `toJS`.

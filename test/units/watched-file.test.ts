@@ -1,178 +1,118 @@
 import { execFileSync } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { mkdir, rename, rm, symlink, unlink } from 'node:fs/promises'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { digestOf, readRegularFile, WatchedFile, type WatchedFileOptions } from '../../src/watched-file.ts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { FileWatch, LOOK_MS, MAX_FILE_BYTES, readRegularFile } from '../../src/watched-file.ts'
 import { type Folder, makeFolder } from '../support/folder.ts'
 import { looksOnDemand } from '../support/looks.ts'
 
-/** So long that no look happens in a test. */
-const NEVER_MS = 1_000_000
-const WAIT = { timeout: 10_000, interval: 5 }
-const MISSING = expect.stringContaining('does not exist (ENOENT)')
-
 let folder: Folder
-let opened: WatchedFile[]
-let contents: string[]
-let problems: string[]
 
 beforeEach(async () => {
   folder = await makeFolder()
-  opened = []
-  contents = []
-  problems = []
 })
 
-afterEach(async () => {
-  for (const file of opened) file.close()
-  await folder[Symbol.asyncDispose]()
-})
+afterEach(() => folder[Symbol.asyncDispose]())
 
-/** Resolves after the first read. */
-async function open(path: string, options: Partial<WatchedFileOptions> = { intervalMs: 10 }): Promise<WatchedFile> {
-  const file = new WatchedFile({
-    path,
-    onContent: (bytes) => contents.push(String(bytes)),
-    onProblem: (text) => problems.push(text),
-    known: digestOf(Buffer.from('old')),
-    ...options,
+describe('a watch', () => {
+  let watch: FileWatch
+  let look: () => Promise<void>
+  let changes: number
+
+  /** Past the change that each watch tells after its start. */
+  async function open(...names: string[]): Promise<void> {
+    look = looksOnDemand(LOOK_MS)
+    changes = 0
+    watch = new FileWatch(
+      () => names.map((name) => folder.at(name)),
+      async () => {
+        changes++
+      },
+    )
+    await look()
+    expect(changes, 'a file may have changed before the first look').toBe(1)
+    changes = 0
+  }
+
+  afterEach(() => watch.close())
+
+  /** In one step. */
+  async function replace(name: string, content: string): Promise<void> {
+    await rename(await folder.write('next', content), folder.at(name))
+  }
+
+  async function looks(count: number): Promise<number> {
+    for (let i = 0; i < count; i++) await look()
+    return changes
+  }
+
+  test('tells a change when another file is renamed to the name, again and again', async () => {
+    await folder.write('file', 'old')
+    await open('file')
+    await replace('file', 'second')
+    expect(await looks(2)).toBe(1)
+    await replace('file', 'old')
+    expect(await looks(2)).toBe(2)
+    expect(await looks(5), 'nothing changes any more').toBe(2)
   })
-  opened.push(file)
-  await file.reload()
-  contents = []
-  return file
-}
 
-/** In one step, so that no read gets half of the content. */
-async function replace(path: string, content: string): Promise<void> {
-  await rename(await folder.write('next', content), path)
-}
-
-const contentsBecome = (...expected: string[]) => vi.waitFor(() => expect(contents).toEqual(expected), WAIT)
-const problemsBecome = (...expected: string[]) => vi.waitFor(() => expect(problems).toEqual(expected), WAIT)
-
-describe('a change is seen', () => {
-  test('when another file is renamed to its name, again and again', async () => {
-    const path = await folder.write('file', 'old')
-    await open(path)
-    await replace(path, 'second')
-    await contentsBecome('second')
-    await replace(path, 'third')
-    await contentsBecome('second', 'third')
-    await replace(path, 'second')
-    await contentsBecome('second', 'third', 'second')
-  })
-
-  test('when Kubernetes replaces the folder behind the symlink', async () => {
+  test('tells a change when Kubernetes replaces the folder behind the symlink', async () => {
     // file -> ..data/file, ..data -> ..generation; only the name ..data changes, in one rename.
-    const swapTo = async (generation: string, content: string) => {
+    const swapTo = async (generation: string) => {
       await mkdir(folder.at(`..${generation}`))
-      await folder.write(`..${generation}/file`, content)
+      await folder.write(`..${generation}/file`, 'of one length')
       await symlink(`..${generation}`, folder.at('..data_tmp'))
       await rename(folder.at('..data_tmp'), folder.at('..data'))
     }
-    await swapTo('first', 'old')
+    await swapTo('first')
     await symlink('..data/file', folder.at('file'))
-    await open(folder.at('file'))
-    await swapTo('second', 'new')
+    await open('file')
+    await swapTo('second')
     await rm(folder.at('..first'), { recursive: true })
-    await contentsBecome('new')
-    await swapTo('third', 'newer')
-    await contentsBecome('new', 'newer')
-    expect(problems).toEqual([])
-  })
-})
-
-describe('content is passed to the owner', () => {
-  test('on the first read, unless it is known', async () => {
-    const path = await folder.write('file', 'content')
-    const read = (known?: string) =>
-      new Promise<string>((resolve, reject) => {
-        const onContent = () => resolve('passed')
-        const file = new WatchedFile({ path, known, onContent, onProblem: reject, intervalMs: 5 })
-        opened.push(file)
-        setTimeout(resolve, 100, 'nothing')
-      })
-    expect(await read()).toBe('passed')
-    expect(await read(digestOf(Buffer.from('content')))).toBe('nothing')
+    expect(await looks(2)).toBe(1)
   })
 
-  test('after every reload, as it is after the call, even during a read', async () => {
-    const path = await folder.write('file', 'old')
-    const file = await open(path, { intervalMs: NEVER_MS })
-    await file.reload()
-    expect(contents).toEqual(['old'])
-    const first = file.reload()
-    writeFileSync(path, 'new')
-    await Promise.all([first, file.reload()])
-    expect(contents.at(-1)).toBe('new')
-  })
-})
-
-// An editor and `cp` write in place: for a moment, the file is cut short.
-describe('content that is still being written is not passed', () => {
-  test('until two looks in a row have found it', async () => {
-    const look = looksOnDemand(10)
-    const path = await folder.write('file', 'old')
-    await open(path)
+  // An editor and `cp` write in place: for a moment, the file is cut short.
+  test('waits until the file has stood unchanged for one look', async () => {
+    await folder.write('file', 'old')
+    await open('file')
     for (const part of ['h', 'ha', 'hal', 'half']) {
-      writeFileSync(path, part)
-      await look()
+      writeFileSync(folder.at('file'), part)
+      expect(await looks(1)).toBe(0)
     }
-    expect(contents).toEqual([])
-    await look()
-    expect(contents).toEqual(['half'])
+    expect(await looks(1)).toBe(1)
   })
 
-  test('nor reported as a problem while it is missing', async () => {
-    const look = looksOnDemand(10)
-    const path = await folder.write('file', 'old')
-    await open(path)
-    await unlink(path)
-    await look()
-    writeFileSync(path, 'new')
-    await look()
-    await look()
-    expect([contents, problems]).toEqual([['new'], []])
+  test('does not tell of a file that is missing for a moment', async () => {
+    await folder.write('file', 'old')
+    await open('file')
+    await unlink(folder.at('file'))
+    await looks(1)
+    await folder.write('file', 'new')
+    expect(await looks(1)).toBe(0)
+    expect(await looks(1)).toBe(1)
+    await unlink(folder.at('file'))
+    expect(await looks(2), 'a file that stays away').toBe(2)
   })
 
-  test('unless the owner asks', async () => {
-    const path = await folder.write('file', 'old')
-    const file = await open(path)
-    writeFileSync(path, 'ha')
-    await file.reload()
-    expect(contents).toEqual(['ha'])
-  })
-})
-
-describe('a problem is reported', () => {
-  test('once, and again when it comes back; its end with the former content', async () => {
-    const path = await folder.write('file', 'old')
-    const file = await open(path)
-    await unlink(path)
-    await problemsBecome(MISSING)
-    for (let reads = 0; reads < 5; reads++) await file.reload()
-    expect(problems).toEqual([MISSING])
-    await replace(path, 'old')
-    await contentsBecome('old')
-    await unlink(path)
-    await problemsBecome(MISSING, MISSING)
-  })
-
-  test('when the owner refuses the content', async () => {
-    const path = await folder.write('file', 'old')
-    const onContent = (bytes: Buffer) => {
-      if (bytes.length === 0) throw new Error('is empty')
-      contents.push(String(bytes))
+  test('tells once of three hundred files that are replaced, one after the other', async () => {
+    const names = Array.from({ length: 300 }, (_, i) => `${i}.key`)
+    for (const name of names) await folder.write(name, 'old')
+    await open(...names)
+    for (const part of [names.slice(0, 150), names.slice(150)]) {
+      for (const name of part) await replace(name, 'new')
+      expect(await looks(1)).toBe(0)
     }
-    const file = await open(path, { onContent, intervalMs: 10 })
-    await replace(path, '')
-    await problemsBecome('is empty')
-    await file.reload()
-    await replace(path, 'new')
-    await contentsBecome('new')
-    await replace(path, '')
-    await problemsBecome('is empty', 'is empty')
+    expect(await looks(3)).toBe(1)
+  })
+
+  test('tells nothing after its end', async () => {
+    await folder.write('file', 'old')
+    await open('file')
+    await replace('file', 'new')
+    await look()
+    watch.close()
+    expect(await looks(2)).toBe(0)
   })
 })
 
@@ -180,13 +120,9 @@ describe('only a regular file is read', () => {
   const NOT_REGULAR = 'is a folder, a pipe, a socket or a device: name a regular file'
 
   // An operator, or another writer of the folder, replaces the secret by a FIFO. Opening it would wait for ever.
-  test('a FIFO that nobody writes to is refused at once, and the next content is read', async () => {
-    const path = folder.at('file')
-    execFileSync('mkfifo', [path])
-    await open(path)
-    expect(problems).toEqual([expect.stringContaining(NOT_REGULAR)])
-    await replace(path, 'new')
-    await contentsBecome('new')
+  test('a FIFO that nobody writes to is refused at once', async () => {
+    execFileSync('mkfifo', [folder.at('file')])
+    await expect(readRegularFile(folder.at('file'))).rejects.toThrow(NOT_REGULAR)
   })
 
   // /dev/zero never ends: reading it whole would fill the memory.
@@ -196,15 +132,15 @@ describe('only a regular file is read', () => {
   })
 
   test('a file with the size 0 but with content, as in /proc, is read completely', async () => {
-    expect(String((await readRegularFile('/proc/self/status')).bytes)).toMatch(/^Name:/)
+    expect(String((await readRegularFile('/proc/self/status')).bytes)).toMatch(/^Name:[\s\S]*\n$/)
   })
-})
 
-test('after close nothing is passed on', async () => {
-  const path = await folder.write('file', 'old')
-  const file = await open(path)
-  file.close()
-  await replace(path, 'new')
-  await file.reload()
-  expect(contents).toEqual([])
+  test('the memory is that of its size, and one byte more than allowed is refused', async () => {
+    const { bytes } = await readRegularFile(await folder.write('file', 'content'), 4 * 1_048_576)
+    expect([String(bytes), bytes.buffer.byteLength]).toEqual(['content', 8])
+    const largest = await readRegularFile(await folder.write('file', Buffer.alloc(MAX_FILE_BYTES)))
+    expect(largest.bytes).toHaveLength(MAX_FILE_BYTES)
+    const tooLarge = await folder.write('file', Buffer.alloc(MAX_FILE_BYTES + 1))
+    await expect(readRegularFile(tooLarge)).rejects.toThrow('is larger than 64 KiB')
+  })
 })

@@ -41,6 +41,14 @@ test('are not repeated after a rejection, with one secret', async () => {
   expect(service.requests).toHaveLength(1)
 })
 
+test('a 401 to one says nothing about the token endpoint', async () => {
+  await using service = await startService({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
+  await using proxy = await startProxy(service, { appRoutes: 'POST /v2/links', 'admin.address': 'localhost:0' })
+  expect((await request(proxy.port, link)).status).toBe(401)
+  const { warnings, isReady } = JSON.parse((await proxy.askAdmin('/status')).content)
+  expect([warnings, isReady]).toEqual([[], true])
+})
+
 test('are repeated with the secret before, if the service does not take the new one yet; then it is kept', async () => {
   let old = ''
   await using service = await startService({

@@ -1,9 +1,9 @@
 /** A reload in the whole program: the settings that it applies, those that it does not, and that no request fails. */
 
+import { generateKeyPairSync } from 'node:crypto'
 import { readFile, rename, rm, writeFile } from 'node:fs/promises'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
-import { WatchedFile } from '../../../src/watched-file.ts'
-import { CA_FILE, certificate } from '../../support/certificates.ts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { CA_FILE, certificate, certificateFiles } from '../../support/certificates.ts'
 import { Gate } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { looksOnDemand } from '../../support/looks.ts'
@@ -56,6 +56,10 @@ async function reloadWith(yaml: string): Promise<void> {
   await write('proxy.yaml', yaml)
   await proxy.app.reload()
 }
+
+/** Of no certificate. */
+const newKey = () =>
+  String(generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ type: 'pkcs8', format: 'pem' }))
 
 const linesOf = (message: string) => proxy.logs.filter(({ msg }) => msg === message)
 
@@ -127,7 +131,7 @@ describe('what a reload applies', () => {
     const first = await send()
     await reloadWith(`origin: {caFile: ${CA_FILE}}\n`)
     expect([first, await send()]).toEqual(['token_endpoint_unavailable', 200])
-    await reloadWith('{}')
+    await reloadWith(`origin: {caFile: ${certificateFiles('self-signed').certificate}}\n`)
     service.origin.present(certificate('localhost')) // resets the connections
     expect(await send()).toBe('tls_certificate_error')
   })
@@ -260,6 +264,108 @@ describe('all or nothing', () => {
   })
 })
 
+test('a changed setting that needs a restart is told while it lasts', async () => {
+  await start('')
+  const warning = async () => {
+    const { warnings } = JSON.parse((await proxy.askAdmin('/status')).content)
+    return warnings.find(({ code }: { code: string }) => code === 'restart_pending')?.text
+  }
+  const CHANGED = 'listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n'
+  await reloadWith(CHANGED)
+  expect(await warning()).toContain('need a restart: listen.maxInFlight, tokens.maxOrgs.')
+  await reloadWith(`${CHANGED}log: {level: debug}\n`)
+  await reloadWith('{broken')
+  expect(await warning()).toContain('listen.maxInFlight')
+  await reloadWith('log: {level: debug}\n')
+  expect(await warning()).toBeUndefined()
+  expect(linesOf('configuration unchanged')).toHaveLength(1)
+})
+
+describe('files that the settings name are taken over with the settings in use', () => {
+  const NEXT_KEY = 'a-new-key-0123456789'
+  const { key, cert } = certificate('localhost')
+  const FILES = { 'key.pem': String(key), 'cert.pem': String(cert) }
+  const TLS = 'origin: {certFile: cert.pem, keyFile: key.pem}\n'
+  const refused = () => linesOf('configuration refused: the old one stays in use').map(({ problem }) => String(problem))
+  const keys = async () => [await send({ 'X-Proxy-Key': KEY }), await send({ 'X-Proxy-Key': NEXT_KEY })]
+  const OLD_KEY = [200, 'caller_refused']
+  const NEW_KEY = ['caller_refused', 200]
+
+  test.each(['{broken', `${caller('acme')}log: {level: loud}\n`, 'log: {level: warn}\n', undefined])(
+    'while the settings file is not good: %j',
+    async (yaml) => {
+      await start(`${caller('acme')}log: {level: trace}\n`)
+      expect(await keys()).toEqual(OLD_KEY)
+      await write('billing.key', NEXT_KEY)
+      if (yaml === undefined) await rm(proxy.at('proxy.yaml'))
+      else await write('proxy.yaml', yaml)
+      await proxy.until(() => linesOf('configuration applied').length > 0, 'the new key')
+      expect(await keys()).toEqual(NEW_KEY)
+      expect([refused().length, linesOf('configuration applied').map(({ changed }) => changed)]).toEqual([
+        1,
+        [['callers']],
+      ])
+      await write('billing.key', KEY)
+      await proxy.app.reload()
+      expect(await keys(), 'again, at a signal').toEqual(OLD_KEY)
+    },
+  )
+
+  test('while another file is not good', async () => {
+    const both = `callers:\n  - {name: a, keyFiles: [reports.key], orgs: [acme]}\n  - {name: b, keyFiles: [billing.key], orgs: [acme]}\n`
+    await start(both)
+    await rm(proxy.at('reports.key'))
+    await write('billing.key', NEXT_KEY)
+    await proxy.app.reload()
+    expect(refused()).toEqual([expect.stringMatching(/^callers\[0\]\.keyFiles\[0\] .*does not exist/)])
+    expect(await keys()).toEqual(NEW_KEY)
+    expect(await send({ 'X-Proxy-Key': OTHER_KEY })).toBe(200)
+    await write('reports.key', KEY)
+    await proxy.app.reload()
+    expect(await keys()).toEqual([200, 200])
+    expect(await send({ 'X-Proxy-Key': OTHER_KEY })).toBe('caller_refused')
+  })
+
+  test.each([
+    ['a key that does not fit', 'key.pem', newKey(), /^origin\.keyFile .*is no private key/],
+    ['half a certificate', 'cert.pem', String(cert).slice(0, 500), /^origin\.certFile .*does not end/],
+    [
+      'a certificate that has ended',
+      'cert.pem',
+      String(certificate('expired').cert),
+      /^origin\.certFile .*has ended at 2\d{3}-/,
+    ],
+  ])('while a pair is not good, which stays as it was: %s', async (_, name, content, problem) => {
+    await start(`${caller('acme')}${TLS}`, FILES)
+    await write(name, content)
+    await write('billing.key', NEXT_KEY)
+    await proxy.app.reload()
+    expect(refused()).toEqual([expect.stringMatching(problem)])
+    expect(await keys()).toEqual(NEW_KEY)
+    expect(await metric('oap_config_reloads_total{outcome="applied"}')).toBe(1)
+    await write(name, FILES[name as keyof typeof FILES])
+    await proxy.app.reload()
+    expect(await ready()).not.toContain('the last reload was refused')
+  })
+
+  test('a certificate that has ended since the start does not stop a change of the settings', async () => {
+    await start(`${caller('acme')}${TLS}`, { ...FILES, 'cert.pem': String(certificate('expired').cert) })
+    await reloadWith(`${caller('globex')}${TLS}`)
+    expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
+  })
+})
+
+test('of many reloads that are asked for at once, one runs and one waits', async () => {
+  await start(caller('acme'))
+  const first = proxy.app.reload()
+  await new Promise((resolve) => setImmediate(resolve))
+  await Promise.all([first, ...Array.from({ length: 50 }, () => proxy.app.reload())])
+  expect(linesOf('configuration unchanged')).toHaveLength(2)
+  await write('proxy.yaml', caller('globex'))
+  await proxy.app.reload()
+  expect(await send({ 'X-Proxy-Key': KEY })).toBe('org_not_allowed')
+})
+
 describe('a change is applied when two looks in a row have found it', () => {
   const LIST = 'orgs:\n  allow:\n    - acme\n'
 
@@ -363,7 +469,7 @@ test('under load, no reload makes a request fail', async () => {
     }),
   )
   for (let round = 0; round < 20; round++) {
-    const extra = ['appRoutes: [POST /v2/links]\n', 'listen: {hosts: [a.example]}\n', '{broken'][round % 3]
+    const extra = ['log: {level: debug}\n', 'listen: {hosts: [a.example]}\n', '{broken'][round % 3]
     const more = `, {name: extra${round}, socket: ${proxy.at(`${round}.sock`)}, orgs: [acme]}`
     await reloadWith(`${caller('acme').replace(']}]', `]}${more}]`)}${extra}`)
     await new Promise((resolve) => setTimeout(resolve, 20))
@@ -396,6 +502,14 @@ describe('a reload opens nothing', () => {
       'GET /v2/x',
     ],
     ['the allowed routes', `${REST}routes: {allow: [GET /v2/x]}\n`, REST, 'routes.allow', {}, 'GET /v2/y'],
+    [
+      'the routes of the App, which would get the token of an Org',
+      `${caller('acme')}appRoutes: [POST /v2/links]\n`,
+      caller('acme'),
+      'appRoutes',
+      { 'X-Proxy-Key': KEY },
+      'POST /v2/links',
+    ],
     ['the routes of a caller', WITH_ROUTES, caller('acme'), 'callers[0].routes', { 'X-Proxy-Key': KEY }, 'GET /v2/y'],
     [
       'the routes of a caller whose name was cut',
@@ -472,17 +586,15 @@ describe('a reload opens nothing', () => {
   })
 })
 
-test('the files of an applied configuration are watched, and those of the one before no longer', async () => {
-  const closed = vi.spyOn(WatchedFile.prototype, 'close')
+test('the files of an applied configuration are watched', async () => {
   const look = looksOnDemand()
   await start(caller('acme'))
   await look()
   await reloadWith(caller('acme').replace('billing.key', 'reports.key'))
-  expect(closed).toHaveBeenCalledTimes(1)
+  await look()
   await write('reports.key', 'a-new-key-0123456789')
   await look()
   await look()
   await proxy.until(() => linesOf('configuration applied').length > 1, 'the new key')
   expect(await send({ 'X-Proxy-Key': 'a-new-key-0123456789' })).toBe(200)
-  closed.mockRestore()
 })

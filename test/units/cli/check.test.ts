@@ -2,6 +2,7 @@ import { expect, test } from 'vitest'
 import { check, renderSettings } from '../../../src/cli/check.ts'
 import { loadConfig } from '../../../src/config/load.ts'
 import { settings } from '../../../src/config/settings.ts'
+import { certificateFiles } from '../../support/certificates.ts'
 import { makeFolder } from '../../support/folder.ts'
 import type { Reply } from '../../support/origin-connection.ts'
 import { startService } from '../../support/service.ts'
@@ -36,6 +37,12 @@ test('the secret is masked, and warnings follow', async () => {
   expect(printed).toContain('\nwarning: OAP_LISTN_ADDRESS is not a setting: did you mean')
   expect(printed).toContain('\nwarning: appSecret (OAP_APP_SECRET): is in the environment')
   expect(printed).toContain('\nThe configuration can be used.\n')
+})
+
+test('a certificate that has ended is refused: it would replace no good one', async () => {
+  const { certificate, key } = certificateFiles('expired')
+  const env = { OAP_ORIGIN_CERT_FILE: certificate, OAP_ORIGIN_KEY_FILE: key }
+  await expect(run(env)).rejects.toThrow(/^origin\.certFile \(OAP_ORIGIN_CERT_FILE\): has ended at 2\S+: put a new/)
 })
 
 test.each([

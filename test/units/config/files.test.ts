@@ -68,7 +68,7 @@ describe('the secret file', () => {
         ['large', 'is larger than 64 KiB'],
       ] as const) {
         const lines = await refusalOf(withSecretIn(folder.at(name)))
-        expect(lines).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${folder.at(name)} ${message}`])
+        expect(lines).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${message}`])
       }
     }))
 
@@ -143,7 +143,7 @@ test('the caller key and the password of the store are read like the secret; the
   ])
   expect(await problemsOf(yaml, { key: 'hunter2 hunter2' })).toEqual([
     'listen.callerKeyFile (1:25): contains blanks or non-ASCII: use visible ASCII only, because the key is sent in a field',
-    'fleet.passwordFile (2:49): /password does not exist (ENOENT)',
+    expect.stringMatching(/^fleet\.passwordFile \(2:49\): does not exist \(ENOENT\); paths here begin in /),
   ])
 })
 
@@ -171,7 +171,7 @@ describe('certificates', () => {
   test('a bundle that was cut anywhere inside a block is refused', async () => {
     const [first = '', second = ''] = rootCertificates
     const bundle = `${first}\n${second.trimEnd()}`
-    const places = [1, 5, 6, 10, 26, 27, 100, second.length - 100, second.length - 20, second.length - 2]
+    const places = [10, 26, 27, 100, second.length - 100, second.length - 20, second.length - 2]
     for (const kept of places) {
       const pem = `${first}\n${second.slice(0, kept)}`
       expect(await problemsOf('origin: {caFile: ca.pem}', { 'ca.pem': pem }), pem.slice(-30)).toEqual([
@@ -218,12 +218,30 @@ describe('certificates', () => {
     ['origin: {certFile: cert, keyFile: empty}', ['origin.keyFile (1:35): contains no private key']],
     ['origin: {certFile: cert, keyFile: half}', [`origin.keyFile (1:35): ${CUT}`]],
     ['origin: {certFile: cert, keyFile: foreign}', ['origin.keyFile (1:35): is no private key']],
-    ['listen: {tls: {certFile: no, keyFile: key}}', ['listen.tls.certFile (1:26): /no does not exist']],
+    ['listen: {tls: {certFile: no, keyFile: key}}', ['listen.tls.certFile (1:26): does not exist']],
     ['listen: {tls: {clientCaFile: root}}', ['listen.tls.clientCaFile (1:30): needs listen.tls.certFile']],
     ['listen: {address: "unix:/a", tls: {certFile: cert, keyFile: key}}', ['listen.tls.certFile (1:46): is set, but']],
   ])('%s', async (yaml, expected) => {
     expect(await problemsOf(yaml, files)).toEqual(expected.map((line) => expect.stringContaining(line)))
   })
+})
+
+// A mistake that is made sooner or later: the value where the name of its file belongs. Logs and terminals are read by others.
+test.each([
+  'appSecretFile: hunter2',
+  'appSecretFile: /hunter2',
+  'listen: {callerKeyFile: hunter2}',
+  'callers: [{name: a, keyFiles: [hunter2/a], orgs: ["*"]}]',
+  'callers: [{name: a, socket: hunter2, orgs: ["*"]}]',
+  'callers: [{name: a, jwt: {issuer: a, audience: b, subject: c, jwks: hunter2}, orgs: ["*"]}]',
+  'fleet: {store: redis://localhost, passwordFile: hunter2}',
+  'listen: {tls: {certFile: hunter2, keyFile: "-----BEGIN\\nhunter2"}}',
+  'minter: {url: "http://localhost:1", keyFile: hunter2}',
+  'minter: {url: "http://localhost:1", jwtFile: hunter2}',
+])('a secret in the place of a path is not repeated: %s', async (yaml) => {
+  const lines = await problemsOf(yaml)
+  expect(lines.join()).toMatch(/does not exist|absolute path/)
+  expect(lines.join()).not.toContain('hunter2')
 })
 
 test('CA certificates of clients without a root are refused: Node would trust no client', async () => {

@@ -293,7 +293,7 @@ test('neither the configuration nor what is shown of it has a secret', async () 
 test('a reload takes over the settings that need no restart, and keeps all others', async () => {
   const running = await loadWith({ OAP_FLEET_STORE: 'redis://localhost' })
   const env = { OAP_ORGS_ALLOW: 'acme', OAP_LISTEN_HOSTS: 'a.example', OAP_LISTEN_MAX_IN_FLIGHT: '7', OAP_APP_ID: 'b' }
-  const { config } = await loadConfig({ env: { ...GOOD, ...env, OAP_APP_SECRET: 'another' } }, running.config)
+  const { config } = await loadConfig({ env: { ...GOOD, ...env, OAP_APP_SECRET: 'another' } }, running)
   const { listen, orgs } = running.config
   const taken = { listen: { ...listen, hosts: ['a.example'] }, orgs: { ...orgs, allow: ['acme'] } }
   expect(config).toEqual({ ...running.config, ...taken })

@@ -1,7 +1,7 @@
 /** The lines of a refused configuration. */
 
 import { expect } from 'vitest'
-import { loadConfig } from '../../../src/config/load.ts'
+import { type LoadedConfig, loadConfig } from '../../../src/config/load.ts'
 import { ConfigRefused } from '../../../src/config/problem.ts'
 import type { LoadOptions } from '../../../src/config/settings-file.ts'
 import { makeFolder } from '../../support/folder.ts'
@@ -17,8 +17,8 @@ export type Variables = Readonly<Record<string, string>>
 
 export const loadWith = (variables: Variables) => loadConfig({ env: { ...GOOD, ...variables } })
 
-export async function refusalOf(options: LoadOptions): Promise<string[]> {
-  const refused = await loadConfig(options).then(
+export async function refusalOf(options: LoadOptions, running?: LoadedConfig): Promise<string[]> {
+  const refused = await loadConfig(options, running).then(
     () => expect.fail('the configuration was accepted'),
     (error: unknown) => error,
   )

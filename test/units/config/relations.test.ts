@@ -1,5 +1,8 @@
+import { writeFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
-import { loadWith, refusalWith, type Variables } from './refusal.ts'
+import { loadConfig } from '../../../src/config/load.ts'
+import { certificateFiles } from '../../support/certificates.ts'
+import { GOOD, loadWith, refusalOf, refusalWith, type Variables, withFile } from './refusal.ts'
 
 describe('settings that contradict each other', () => {
   const refused: readonly (readonly [Variables, string])[] = [
@@ -50,5 +53,39 @@ describe('a risky choice gets a warning', () => {
   test.each(risky)('%j', async (variables, expected) => {
     expect((await loadWith(variables)).warnings.join()).toContain(expected)
     expect((await loadWith({})).warnings.join()).not.toContain(expected)
+  })
+})
+
+// `test/units/app/reload.test.ts` has the others. Without these, a public CA would speak for a private name, or no client be asked.
+describe('a reload that takes away a CA is refused', () => {
+  const { certificate, key } = certificateFiles('self-signed')
+  const pair = `certFile: ${certificate}, keyFile: ${key}`
+  test.each([
+    ['origin.caFile', `origin: {caFile: ${certificate}}`, 'origin: {}'],
+    ['listen.tls.clientCaFile', `listen: {tls: {${pair}, clientCaFile: ${certificate}}}`, `listen: {tls: {${pair}}}`],
+    [
+      'minter.caFile',
+      `minter: {url: "https://localhost:1", keyFile: a.key, caFile: ${certificate}}`,
+      'minter: {url: "https://localhost:1", keyFile: a.key}',
+    ],
+    [
+      'minter.tls.clientCaFile',
+      `callers: [{name: a, keyFiles: [a.key]}]\nminter: {address: "localhost:0", tls: {${pair}, clientCaFile: ${certificate}}}`,
+      `callers: [{name: a, keyFiles: [a.key]}]\nminter: {address: "localhost:0", tls: {${pair}}}`,
+    ],
+  ])('%s', async (setting, before, after) => {
+    const isSidecar = before.includes('url')
+    const env = isSidecar ? { OAP_BASE_URL: GOOD.OAP_BASE_URL } : GOOD
+    await withFile(
+      before,
+      async (file) => {
+        const running = await loadConfig({ file, env })
+        await writeFile(file, after)
+        expect(await refusalOf({ file, env }, running)).toEqual([
+          expect.stringMatching(new RegExp(`^${setting.replaceAll('.', '\\.')} .*is taken away`)),
+        ])
+      },
+      { 'a.key': 'a-key-0123456789' },
+    )
   })
 })

@@ -373,10 +373,12 @@ describe('a rotated certificate', () => {
   })
 
   test.each([
-    ['of a month, in its last week', 6 * DAY_MS, 24 * DAY_MS, true],
-    ['of a month, before that', 8 * DAY_MS, 22 * DAY_MS, false],
-    ['of ten hours, in its last tenth', 0.9 * HOUR_MS, 9.1 * HOUR_MS, true],
-    ['of ten hours, before that', 1.1 * HOUR_MS, 8.9 * HOUR_MS, false],
+    ['of ninety days, in its last week', 6.9 * DAY_MS, 83.1 * DAY_MS, true],
+    ['of ninety days, before that', 7.1 * DAY_MS, 82.9 * DAY_MS, false],
+    ['of six days, in its last sixth', 0.9 * DAY_MS, 5.1 * DAY_MS, true],
+    ['of six days, before that', 1.1 * DAY_MS, 4.9 * DAY_MS, false],
+    ['of a day, in its last sixth', 3.9 * HOUR_MS, 20.1 * HOUR_MS, true],
+    ['of a day, before that', 4.1 * HOUR_MS, 19.9 * HOUR_MS, false],
   ])('a certificate %s', async (_, lifeMs, ageMs, isTold) => {
     const { cert, key } = servers.issue({ names: 'DNS:localhost,IP:127.0.0.1', lifeMs, ageMs })
     await start({ 'admin.address': 'localhost:0' }, { ...FILES, 'cert.pem': cert, 'key.pem': key })
