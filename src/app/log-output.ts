@@ -1,70 +1,105 @@
-/** Collects log lines for a moment, and writes them to stdout together. */
+/** Collects log lines for a moment, and writes them to stdout together. Whatever becomes of stdout, nothing waits for it. */
 
-import { constants, openSync } from 'node:fs'
+import { constants, fstatSync, openSync, write } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { isatty } from 'node:tty'
-import { SonicBoom } from 'sonic-boom'
 
 /** A system call for each line would cost as much as the line itself. Half of what a pipe holds. */
 const BATCH_CHARACTERS = 32 * 1024
 const MAX_DELAY_MS = 50
 /** If nobody reads stdout, this much is kept. Further lines are dropped and counted, and requests go on. */
-const MAX_QUEUED_BYTES = 4 * 1024 * 1024
-const RETRY_MS = 1_000
+const MAX_WAITING_BYTES = 4 * 1024 * 1024
+/** A pipe that was full may have room again soon. */
+const FULL_RETRY_MS = 20
+/** A full disk, a reader that has gone. */
+const FAILED_RETRY_MS = 1_000
 const FLUSH_TIMEOUT_MS = 500
+/** A write that does not succeed for so long is told. */
+const STUCK_MS = 2_000
 const STDOUT = 1
 
 export class StdoutOutput {
-  /**
-   * `minLength` 1 writes at once. With 0, `flush` would do nothing. It takes buffers: a string would be measured, and encoded
-   * twice.
-   */
-  readonly #stream = new SonicBoom({
-    fd: openStdout(),
-    sync: false,
-    contentMode: 'buffer',
-    minLength: 1,
-    maxLength: MAX_QUEUED_BYTES,
-  })
+  readonly #fd = openStdout()
   #lines = ''
-  #timer: NodeJS.Timeout | undefined
-  #retry: NodeJS.Timeout | undefined
+  #batching: NodeJS.Timeout | undefined
+  /** The oldest first. */
+  #waiting: Buffer[] = []
+  #waitingBytes = 0
+  #isWriting = false
+  /** Called when all lines are written, or a write has failed. */
+  #settled: (() => void)[] = []
+  /** The code of the error that the last write met, and the monotonic milliseconds when it began. */
+  #failure: { readonly code: string; readonly at: number } | undefined
   /** Since the start. */
   droppedLines = 0
   /** Monotonic milliseconds. */
   lastDropAt = Number.NEGATIVE_INFINITY
 
-  constructor() {
-    // A full disk, a reader that has gone: sonic-boom keeps the lines, but a full buffer makes it try no more by itself.
-    this.#stream.on('error', () => {
-      clearTimeout(this.#retry)
-      this.#retry = setTimeout(() => this.#stream.flush(), RETRY_MS).unref()
-    })
-    this.#stream.on('drop', (lines: Buffer) => {
-      this.lastDropAt = performance.now()
-      this.droppedLines += lines.toString().split('\n').length - 1
-    })
+  /** The code of the error that keeps lines from being written. Undefined if all is well. */
+  get problem(): string | undefined {
+    const { code, at } = this.#failure ?? { at: Number.POSITIVE_INFINITY }
+    return performance.now() - at > STUCK_MS ? code : undefined
   }
 
   /** `line` ends with a newline. */
   write(line: string): void {
     this.#lines += line
     if (this.#lines.length >= BATCH_CHARACTERS) this.#writeBatch()
-    else this.#timer ??= setTimeout(() => this.#writeBatch(), MAX_DELAY_MS).unref()
-  }
-
-  #writeBatch(): void {
-    clearTimeout(this.#timer)
-    this.#timer = undefined
-    if (this.#lines !== '') this.#stream.write(Buffer.from(this.#lines) as unknown as string)
-    this.#lines = ''
+    else this.#batching ??= setTimeout(() => this.#writeBatch(), MAX_DELAY_MS).unref()
   }
 
   /** Resolves when all lines are written, or cannot be, and after 500 ms at the latest. */
   async flush(): Promise<void> {
     this.#writeBatch()
-    const settled = new Promise<void>((resolve) => this.#stream.flush(() => resolve()))
+    if (this.#waiting.length === 0) return
+    const settled = new Promise<void>((resolve) => this.#settled.push(resolve))
     await Promise.race([settled, sleep(FLUSH_TIMEOUT_MS)])
+  }
+
+  #writeBatch(): void {
+    clearTimeout(this.#batching)
+    this.#batching = undefined
+    if (this.#lines === '') return
+    const bytes = Buffer.from(this.#lines)
+    if (this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) {
+      this.lastDropAt = performance.now()
+      this.droppedLines += this.#lines.split('\n').length - 1
+    } else {
+      this.#waiting.push(bytes)
+      this.#waitingBytes += bytes.length
+    }
+    this.#lines = ''
+    if (!this.#isWriting) this.#writeNext()
+  }
+
+  #writeNext(): void {
+    const [next] = this.#waiting
+    this.#isWriting = next !== undefined
+    if (next === undefined) {
+      this.#settle()
+      return
+    }
+    write(this.#fd, next, (error, written) => {
+      if (error !== null) {
+        this.#retry(error.code ?? 'unknown error')
+        return
+      }
+      this.#failure = undefined
+      this.#waitingBytes -= written
+      if (written < next.length) this.#waiting[0] = next.subarray(written)
+      else this.#waiting.shift()
+      this.#writeNext()
+    })
+  }
+
+  #retry(code: string): void {
+    this.#failure = { code, at: this.#failure?.at ?? performance.now() }
+    const isFull = code === 'EAGAIN'
+    if (!isFull) this.#settle()
+    setTimeout(() => this.#writeNext(), isFull ? FULL_RETRY_MS : FAILED_RETRY_MS).unref()
+  }
+
+  #settle(): void {
+    for (const resolve of this.#settled.splice(0)) resolve()
   }
 }
 
@@ -73,13 +108,15 @@ export class StdoutOutput {
  * that thread: if nobody read stdout, the process would never end.
  */
 function openStdout(): number {
-  // Node makes a pipe or a socket non-blocking when `process.stdout` is first used. The listener is for a reader that goes.
-  process.stdout.on('error', () => undefined)
-  if (!isatty(STDOUT)) return STDOUT
-  // A terminal is shared with other programs, which would notice. Opened once more, it is non-blocking for us alone.
+  const kind = fstatSync(STDOUT)
+  if (kind.isFile()) return STDOUT
+  // Other programs share a pipe and a terminal, and the mode with it: one would notice ours, or make it block again. Opened
+  // once more, it is ours alone. A socket cannot be opened, nor what belongs to another user.
   try {
     return openSync('/dev/fd/1', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   } catch {
+    // Node makes it non-blocking when `process.stdout` is first used. The listener is for a reader that goes.
+    process.stdout.on('error', () => undefined)
     return STDOUT
   }
 }

@@ -155,10 +155,21 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return { text, leftMs }
     },
     log_lines_dropped() {
-      if (!log.isDropping) return undefined
-      return `Lines of the log are dropped, ${log.droppedLines} since the start, because stdout is blocked or its disk full. Find out why nobody reads, or set log.requests or log.sample to write less.`
+      const { problem } = log
+      if (!log.isDropping && problem === undefined) return undefined
+      const cause =
+        problem === undefined || problem === 'EAGAIN'
+          ? 'nobody reads stdout'
+          : (LOG_PROBLEMS[problem] ?? `stdout fails with ${problem}`)
+      const lost = log.droppedLines === 0 ? 'wait' : `were dropped, ${log.droppedLines} since the start`
+      return `Lines of the log ${lost}, because ${cause}. Correct that, or set log.requests or log.sample to write less.`
     },
   }
+}
+
+const LOG_PROBLEMS: Readonly<Record<string, string>> = {
+  ENOSPC: 'the disk of stdout is full (ENOSPC)',
+  EPIPE: 'the reader of stdout has gone (EPIPE)',
 }
 
 const CERTIFICATE_SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
