@@ -1,6 +1,6 @@
 /** `probe`: measures the service with one Org, and prints what it found and the settings that follow. */
 
-import { randomBytes, randomInt } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline/promises'
 import { openWire, serviceContext } from '../app/origin.ts'
 import { loadConfig } from '../config/load.ts'
@@ -9,12 +9,11 @@ import { settingsByKey } from '../config/settings.ts'
 import type { Environment } from '../config/settings-file.ts'
 import { isForwardable, pathOf, tokenEndpointTest } from '../http1/target.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
-import { Asker, BUDGET } from '../probe/asker.ts'
-import { judge } from '../probe/judgements.ts'
-import { askAll, type Task } from '../probe/questions.ts'
+import { Asker, BUDGET, type Clock, systemClock } from '../probe/asker.ts'
+import { Questions, type Task } from '../probe/questions.ts'
 import { notesFrom, type Report, renderPage, renderYaml, settingsFrom, switchesFrom } from '../probe/report.ts'
 import { AppKey } from '../token/app-credentials.ts'
-import { endpointText } from '../token/token-endpoint.ts'
+import { endpointTarget, endpointText } from '../token/token-endpoint.ts'
 import { readVersion } from '../version.ts'
 
 const DEFAULT_PATH = '/v2/example/endpoint'
@@ -35,6 +34,8 @@ export interface Terminal {
   readonly tell: (text: string) => unknown
   /** Undefined if nobody can answer. */
   readonly confirm: (() => Promise<boolean>) | undefined
+  /** Interrupts the probe, which prints what was found. */
+  readonly signal: AbortSignal
 }
 
 /** Resolves with the exit code: 0 if the endpoint gave a token. @throws {ConfigRefused} */
@@ -42,7 +43,7 @@ export async function probe(
   command: ProbeCommand,
   env: Environment,
   terminal: Terminal = onTerminal(),
-  graceMs?: number,
+  clock: Clock = systemClock,
 ): Promise<0 | 1> {
   const { config } = await loadConfig({ file: command.file, env })
   const { app } = config
@@ -61,9 +62,9 @@ export async function probe(
     if (terminal.confirm === undefined) throw new Error('there is no terminal to ask: give --yes')
     if (!(await terminal.confirm())) return 1
   }
-  const tell = (what: string) => terminal.tell(`  ${what}\n`)
-  const unknownOrg = madeUpOrg(org, config.orgs.pattern)
-  const report = await ask(config, app, path, { org, unknownOrg, waitMs, graceMs, tell })
+  const unknownOrg = parseOrgId(`probe-${randomBytes(8).toString('hex')}`, config.orgs.pattern)
+  const report = await ask(config, app, path, { org, unknownOrg, waitMs, url }, terminal.signal, clock)
+  if (terminal.signal.aborted) terminal.tell('interrupted: this is what was found\n')
   if (command.json === true) terminal.print(`${JSON.stringify(report, null, 2)}\n`)
   else terminal.print(command.yaml === true ? renderYaml(report.settings) : renderPage(report))
   return report.findings.some(({ about, outcome }) => about === 'token endpoint' && outcome === 'seen') ? 0 : 1
@@ -74,27 +75,37 @@ async function ask(
   { appId, appSecret }: NonNullable<Config['app']>,
   path: string,
   task: Task,
+  signal: AbortSignal,
+  clock: Clock,
 ): Promise<Report> {
   const { baseUrl, tokens } = config
-  const { org } = task
   const { endpoint, field } = tokens
-  const startedAt = performance.now()
+  const startedAt = clock.now()
   const at = new Date().toISOString()
   const program = readVersion()
+  const userAgent = `org-access-proxy/${program}`
   const apiKey = new AppKey(appId, appSecret)
-  const service = { baseUrl, endpoint, field, path, apiKey, appSecret, userAgent: `org-access-proxy/${program}` }
+  const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', userAgent]
+  const mintRequest = (org: OrgId) => ({
+    method: endpoint.method,
+    target: endpointTarget({ baseUrl, endpoint }, org),
+    fields: ['host', baseUrl.host, 'authorization', apiKey.reveal(), ...accept],
+  })
   const live = { secureContext: serviceContext(config.origin) }
   const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
-  const asker = new Asker(service, () => openWire(config, live, timeoutMs))
+  const open = () => openWire(config, live, timeoutMs)
+  const secrets = [appSecret, apiKey]
+  const asker = new Asker({ baseUrl, path, field, userAgent, mintRequest, secrets, open, signal, clock })
   try {
-    const answers = await askAll(asker, task)
-    const { findings, facts } = judge(answers, { url: endpointText(service), field: field.join('.') })
+    const questions = new Questions(asker, task)
+    await questions.askAll()
+    const { findings, facts } = questions
     const text = `${endpoint.method} ${endpoint.path}`
     return {
-      ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org, path },
-      ...{ mints: answers.mints.length, gets: answers.gets.length, durationMs: performance.now() - startedAt },
+      ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org: task.org, path },
+      ...{ mints: asker.mints.length, gets: asker.gets.length, durationMs: clock.now() - startedAt },
       ...{ findings, settings: settingsFrom(facts, text, defaults()), notes: notesFrom(facts) },
-      sandbox: switchesFrom(facts, text, org),
+      sandbox: switchesFrom(facts, text, task.org),
     }
   } finally {
     asker.close()
@@ -130,27 +141,20 @@ function orgToAsk(text: string, { orgs }: Config): OrgId {
   return org
 }
 
-/** An id that no Org has; of the shape of `org` if the pattern asks for it. */
-function madeUpOrg(org: OrgId, pattern: RegExp): OrgId | undefined {
-  const plain = parseOrgId(`probe-${randomBytes(8).toString('hex')}`, pattern)
-  if (plain !== undefined) return plain
-  const other = parseOrgId(
-    org.replace(/\d/g, () => String(randomInt(10))),
-    pattern,
-  )
-  return other === org ? undefined : other
-}
-
 function onTerminal(): Terminal {
   const { stdin, stderr } = process
+  const interrupt = new AbortController()
   const confirm = async () => {
     const lines = createInterface({ input: stdin, output: stderr })
     const answer = await lines.question('Go on? [y/N] ').finally(() => lines.close())
     return /^y(?:es)?$/i.test(answer.trim())
   }
+  // A second signal ends the program at once.
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupt.abort())
   return {
     print: (text) => process.stdout.write(text),
     tell: (text) => stderr.write(text),
     confirm: stdin.isTTY && stderr.isTTY ? confirm : undefined,
+    signal: interrupt.signal,
   }
 }

@@ -3,6 +3,7 @@
 export interface Finding {
   readonly about: string
   readonly outcome: 'seen' | 'not seen' | 'could not be asked'
+  /** Empty if it could not be asked: the evidence is the reason. */
   readonly says: string
   readonly evidence: string
 }
@@ -13,57 +14,41 @@ export interface Facts {
   readonly field?: string
   readonly statedBy?: readonly string[]
   readonly statedLifeMs?: number
+  /** Of the endpoint, against ours. */
   readonly clockOffsetMs?: number
   readonly slowestMintMs?: number
   readonly isSameToken?: boolean
   readonly endsFormer?: boolean
-  /** 0 if a new token was known at once. `share` of the connections came to know it late. */
-  readonly delay?: { readonly mostMs: number; readonly share: number }
+  /** 0 if no connection rejected a new token. `share` of them did at first. */
+  readonly delay?: { readonly leastMs: number; readonly mostMs: number; readonly share: number }
   /** Of a made-up token. */
   readonly unknownStatus?: number
   readonly endedStatus?: number
   readonly unknownOrgStatus?: number
-  readonly mintLimit?: { readonly count: number; readonly windowMs: number }
-  /** `regular`: two lives in a row agree, and one of them was of a token that was left alone. */
-  readonly life?: {
-    readonly kind: 'regular' | 'sliding' | 'irregular'
-    readonly leastMs: number
-    readonly mostMs: number
-  }
+  /** Two tokens ended at this age, the first in use, the second left alone. */
+  readonly life?: { readonly leastMs: number; readonly mostMs: number }
 }
 
 export interface Judgement {
-  readonly findings: readonly Finding[]
+  readonly finding: Finding
   readonly facts: Facts
 }
 
-export const seen = (about: string, says: string, evidence: string): Finding => ({
-  about,
-  outcome: 'seen',
-  says,
-  evidence,
-})
-export const notSeen = (about: string, says: string, evidence: string): Finding => ({
-  about,
-  outcome: 'not seen',
-  says,
-  evidence,
-})
-export const unasked = (about: string, says: string, reason: string): Finding => ({
-  about,
-  outcome: 'could not be asked',
-  says,
-  evidence: reason,
-})
-export const only = (finding: Finding, facts: Facts = {}): Judgement => ({ findings: [finding], facts })
+const judgement =
+  (outcome: Finding['outcome']) =>
+  (about: string, says: string, evidence: string, facts: Facts = {}) =>
+    ({ finding: { about, outcome, says, evidence }, facts }) satisfies Judgement
+
+export const seen = judgement('seen')
+export const notSeen = judgement('not seen')
+export const unasked = (about: string, reason: string) => judgement('could not be asked')(about, '', reason)
+
+/** A question cannot be asked. The message is the reason. */
+export class Unaskable extends Error {}
 
 /** As people write it: `340 ms`, `2.5 s`, `12 min`. */
 export function span(ms: number): string {
   if (ms < 1_000) return `${Math.round(ms)} ms`
   if (ms < 10_000) return `${(ms / 1_000).toFixed(1)} s`
   return ms < 600_000 ? `${Math.round(ms / 1_000)} s` : `${Math.round(ms / 60_000)} min`
-}
-
-export function between(leastMs: number, mostMs: number): string {
-  return span(leastMs) === span(mostMs) ? `about ${span(mostMs)}` : `between ${span(leastMs)} and ${span(mostMs)}`
 }

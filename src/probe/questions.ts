@@ -1,66 +1,12 @@
-/**
- * Asks the questions, in an order in which each leaves the next one a token that fits. Judges nothing: what the answers mean is
- * in `judgements.ts`.
- */
+/** Asks the questions, in an order in which each leaves the next one a token that fits, and says what was found. */
 
 import { randomBytes, randomInt } from 'node:crypto'
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
-import { type Asker, CONNECTIONS, type Got, type Mint, type ProbeToken, Unaskable } from './asker.ts'
-import { type Lives, watchLives } from './lives.ts'
-import {
-  ASIDE,
-  type Asked,
-  getSurely,
-  isSuccess,
-  type Judge,
-  LONGEST_DELAY_MS,
-  type Sample,
-  sampleOf,
-  tokenOf,
-} from './samples.ts'
-
-const ALL_CONNECTIONS = Array.from({ length: CONNECTIONS }, (_, index) => index)
-
-/** A new token on twenty connections. */
-export interface Trial {
-  readonly samples: readonly Sample[]
-  /** In the end, all of them accepted it. */
-  readonly isClean: boolean
-  /** Only one of those that rejected it at once was asked again. */
-  readonly isRough: boolean
-}
-
-/** The former token, around the mint of the next one. */
-export interface Succession {
-  readonly before: Got
-  readonly after: Got
-  /** Some time later. */
-  readonly later: Got
-  readonly isBeforeAccepted: boolean
-  readonly isAfterAccepted: boolean
-  readonly isLaterAccepted: boolean
-}
-
-export interface Answers {
-  readonly mints: readonly Mint[]
-  readonly gets: readonly Got[]
-  readonly noToken: Asked<Got>
-  readonly madeUp: Asked<Got>
-  readonly first: Mint
-  readonly firstTrial: Asked<Trial>
-  readonly second: Asked<Mint>
-  readonly isSameToken: Asked<boolean>
-  readonly secondTrial: Asked<Trial>
-  /** The first token on all connections, where the second one was still rejected. */
-  readonly olderToken: Asked<readonly Sample[]>
-  readonly succession: Asked<Succession>
-  /** Of the second token, around a third mint. Asked if the first one ended. */
-  readonly nextSuccession: Asked<Succession>
-  readonly unknownOrg: Asked<Mint>
-  readonly lives: Asked<Lives>
-}
+import type { Asker, Got, Mint, ProbeToken } from './asker.ts'
+import { type Facts, type Finding, type Judgement, notSeen, seen, span, Unaskable, unasked } from './findings.ts'
+import { askLives } from './lives.ts'
+import { ALL, askRound, CONNECTIONS, count, endOf, follow, LONGEST_DELAY_MS, look, untilAccepted } from './trials.ts'
 
 export interface Task {
   readonly org: OrgId
@@ -68,194 +14,289 @@ export interface Task {
   readonly unknownOrg: OrgId | undefined
   /** 0: lives are not measured. */
   readonly waitMs: number
-  /** How long after its successor the former token may still be good, before that counts as living side by side. */
-  readonly graceMs?: number | undefined
-  /** Is told what is under way. */
-  readonly tell: (what: string) => void
+  /** The call of the endpoint as people read it. */
+  readonly url: string
 }
 
-export async function askAll(asker: Asker, { org, unknownOrg, waitMs, graceMs = 3_000, tell }: Task): Promise<Answers> {
-  tell('a GET without a token, the first mint, and its token on twenty connections')
-  const noToken = await asked(() => asker.get(undefined, ASIDE))
-  const first = await firstMint(asker, org)
-  const madeUp = await asked(() => asker.get(madeUpLike(tokenOf(first)), ASIDE))
-  const judge = await asked(async () => judgeFrom(had(noToken), had(madeUp)))
-  const firstTrial = await asked(() => follow(asker, tokenOf(first), had(judge), { isRough: true }))
+/** What a question leaves to the next ones: the answer, or `Unaskable` with the reason why there is none. */
+type Had<T> = () => T
 
-  tell('a second mint, and its token on twenty connections')
-  const before = await asked(() => getSurely(asker, tokenOf(first), had(judge)))
-  const second = await asked(async () => {
-    tokenOf(first)
-    return await asker.mint(org)
-  })
-  const isSameToken = await asked(async () => tokenOf(first).secret.equals(tokenOf(had(second)).secret))
-  const other = await asked(async () => {
-    if (had(isSameToken)) throw new Unaskable('the endpoint gives the same token again')
-    return tokenOf(had(second))
-  })
-  const [secondTrial, after] = await Promise.all([
-    asked(() => follow(asker, had(other), had(judge), { isRough: false })),
-    asked(async () => {
-      had(other)
-      return await asker.get(tokenOf(first), ASIDE)
-    }),
-  ])
-  const succession = await asked(async () => {
-    const restMs = had(after).at + graceMs - performance.now()
-    if (had(judge)(had(after)) && restMs > 0) await sleep(restMs)
-    const later = await getSurely(asker, tokenOf(first), had(judge))
-    return successionOf([had(before), had(after), later], had(judge))
-  })
+/** How long a former token may outlive its successor's mint, before that counts as living side by side. */
+const GRACE_MS = 3_000
+/** A token that ends by itself may do so behind a mint once, hardly so often. */
+const SUCCESSIONS = 3
 
-  const olderToken = await asked(async () => {
-    if (had(secondTrial).isClean || !had(succession).isLaterAccepted) throw new Unaskable('there is no reason to')
-    const gots = await Promise.all(ALL_CONNECTIONS.map((connection) => asker.get(tokenOf(first), connection)))
-    return gots.map((got) => sampleOf(got, tokenOf(first), had(judge)))
-  })
+export class Questions {
+  readonly findings: Finding[] = []
+  facts: Facts = {}
+  readonly #asker: Asker
+  readonly #task: Task
+  /** A token that is younger may not be known everywhere. */
+  #matureMs = LONGEST_DELAY_MS
+  /** What a token was answered that had ended. */
+  #end: Got | undefined
 
-  const hasEnded = 'answer' in succession && succession.answer.isBeforeAccepted && !succession.answer.isLaterAccepted
-  if (hasEnded) tell('a third mint: does it end the second token, too?')
-  const nextSuccession = await asked(async () => {
-    if (!hasEnded) throw new Unaskable('the first token did not end')
-    return await succeed(asker, org, had(other), had(judge), succession.answer)
-  })
+  constructor(asker: Asker, task: Task) {
+    this.#asker = asker
+    this.#task = task
+  }
 
-  tell('a mint for an Org that does not exist')
-  const unknown = await asked(async () => {
+  /** Each one is asked, or told with the reason why it cannot be, also once the probe was interrupted. */
+  async askAll(): Promise<void> {
+    await this.#ask('no token', async () =>
+      this.#tell(rejectionOf('no token', 'A request without a token', await look(this.#asker, undefined))),
+    )
+    const mint = await this.#ask('token endpoint', () => this.#askEndpoint())
+    await this.#ask('answer', async () => this.#tell(judgeMembers(mint(), this.#asker.field)))
+    await this.#ask('stated end', async () => this.#tell(judgeStatedEnd(mint())))
+    const first = () => tokenOf(mint())
+    const madeUp = await this.#ask('made-up token', () => this.#askMadeUp(first()))
+    const path = await this.#ask('good token', () => this.#askPath(first(), madeUp()))
+    const second = await this.#ask('same token', () => this.#askSameToken(first()))
+    await this.#ask('delay', async () => {
+      path()
+      await this.#askDelay(second()(), first())
+    })
+    await this.#ask('one live token', async () => {
+      path()
+      await this.#askSuccession(first(), second()())
+    })
+    await this.#ask('unknown Org', () => this.#askUnknownOrg())
+    await this.#ask('life in use', async () => {
+      if (this.#task.waitMs === 0) throw new Unaskable('it takes time: give --wait')
+      path()
+      second()()
+      await this.#askLives()
+    })
+    await this.#ask('ended token', async () => {
+      if (this.#end === undefined) throw new Unaskable('no token is known to have ended')
+      this.#tell(rejectionOf('ended token', 'A token that has ended', this.#end, 'endedStatus'))
+    })
+    this.#tell(judgeLimits(this.#asker))
+  }
+
+  /** What cannot be asked is a finding, too. */
+  async #ask<T>(about: string, ask: () => Promise<T>): Promise<Had<T>> {
+    try {
+      const answer = await ask()
+      return () => answer
+    } catch (error) {
+      if (!(error instanceof Unaskable)) throw error
+      this.#tell(unasked(about, error.message))
+      return () => {
+        throw error
+      }
+    }
+  }
+
+  #tell({ finding, facts }: Judgement): void {
+    this.findings.push(finding)
+    this.facts = { ...this.facts, ...facts }
+  }
+
+  /** Mints again after what says nothing: no answer, a fault, a page in place of JSON. */
+  async #mint(): Promise<Mint> {
+    for (let left = 2; ; left--) {
+      const mint = await this.#asker.mint(this.#task.org)
+      const { slowestMintMs = 0 } = this.facts
+      const durationMs = mint.endedAt - mint.at
+      if (mint.token !== undefined) this.facts = { ...this.facts, slowestMintMs: Math.max(slowestMintMs, durationMs) }
+      const hasFailed = mint.verdict === 'nothing' || (mint.verdict === 'accepted' && mint.members === undefined)
+      if (!hasFailed || mint.isLimited || left === 0) return mint
+      await this.#asker.sleepUntil(this.#asker.now() + 500)
+    }
+  }
+
+  /** If the member of the configuration is missing, and one other looks like a token, that one is taken for it. */
+  async #askEndpoint(): Promise<Mint> {
+    const { url } = this.#task
+    let mint = await this.#mint()
+    const [candidate, ...others] = mint.candidates
+    if (mint.token === undefined && candidate !== undefined && others.length === 0) {
+      this.#asker.field = candidate.split('.')
+      mint = await this.#mint()
+    }
+    const gives = mint.token === undefined ? notSeen : seen
+    const says = `${url} gives ${mint.token === undefined ? 'no token' : 'tokens'}.`
+    this.#tell(gives('token endpoint', says, `${mint.text}, in ${span(mint.endedAt - mint.at)}`))
+    return mint
+  }
+
+  async #askMadeUp(token: ProbeToken): Promise<Got> {
+    const got = await look(this.#asker, madeUpLike(token))
+    this.#tell(rejectionOf('made-up token', 'A made-up token', got, 'unknownStatus'))
+    return got
+  }
+
+  async #askPath(token: ProbeToken, madeUp: Got): Promise<void> {
+    if (madeUp.verdict === 'accepted') throw new Unaskable('the path accepts a made-up token, too: give another --path')
+    await untilAccepted(this.#asker, token)
+    this.#tell(seen('good token', 'The path accepts a good token, and rejects a made-up one.', madeUp.text))
+  }
+
+  /** Resolves with the second token, for questions that need another one than the first. */
+  async #askSameToken(first: ProbeToken): Promise<Had<ProbeToken>> {
+    const second = tokenOf(await this.#mint())
+    const isSameToken = first.secret.equals(second.secret)
+    const says = `A second mint gives ${isSameToken ? 'the same token again' : 'another token'}.`
+    const evidence = 'two mints, one after the other'
+    this.#tell((isSameToken ? seen : notSeen)('same token', says, evidence, { isSameToken }))
+    return () => {
+      if (isSameToken) throw new Unaskable('the endpoint gives the same token again')
+      return second
+    }
+  }
+
+  async #askDelay(token: ProbeToken, former: ProbeToken): Promise<void> {
+    const { first, knownMs, rejections, rejectedMs } = await follow(this.#asker, token)
+    const [accepted, rejected] = [count(first, 'accepted'), count(first, 'rejected')]
+    const atFirst = `at first ${accepted} of ${CONNECTIONS} connections accepted it, ${rejected} rejected it`
+    if (rejections === 0) {
+      if (knownMs === undefined) throw new Unaskable('too many GETs were not answered')
+      this.#matureMs = 0
+      const delay = { leastMs: 0, mostMs: 0, share: 0 }
+      return this.#tell(notSeen('delay', 'No connection rejected a new token.', atFirst, { delay }))
+    }
+    // The former token, if it is live, is known everywhere.
+    const older = await askRound(this.#asker, former, ALL)
+    if (count(older, 'rejected') > 0 && count(older, 'accepted') > 0) {
+      throw new Unaskable(`${count(older, 'rejected')} of ${CONNECTIONS} connections rejected an older token, too`)
+    }
+    const says = `A new token was rejected until ${span(rejectedMs)} after its mint.`
+    if (knownMs === undefined) return this.#tell(seen('delay', says, `${atFirst}; not all accepted it in time`))
+    this.#matureMs = knownMs * 2
+    const delay = { leastMs: rejectedMs, mostMs: knownMs, share: rejected / CONNECTIONS }
+    this.#tell(seen('delay', says, `${atFirst}; from ${span(knownMs)} on all accepted it`, { delay }))
+  }
+
+  /**
+   * A former token may end behind a mint by itself, but hardly three times, if each one had to
+   * get older than the one before without a mint, and to be idle for longer.
+   */
+  async #askSuccession(first: ProbeToken, second: ProbeToken): Promise<void> {
+    const asker = this.#asker
+    let [former, next, oldestMs, longestIdleMs] = [first, second, 0, 0]
+    for (let successions = 1; ; successions++) {
+      const end = await this.#endBehind(former, next)
+      if (end === undefined && successions > 1) throw new Unaskable('one token ended behind a mint, another did not')
+      if (end === undefined) {
+        const says = `A new token does not end the one before within ${span(GRACE_MS)}.`
+        const evidence = `that was accepted ${span(former.acceptedAt - next.gotAt)} after the next mint`
+        return this.#tell(notSeen('one live token', says, evidence, { endsFormer: false }))
+      }
+      if (successions === SUCCESSIONS) {
+        this.#end = end
+        const evidence = `${SUCCESSIONS} times: accepted before a mint, rejected behind it`
+        return this.#tell(seen('one live token', 'A new token ends the one before.', evidence, { endsFormer: true }))
+      }
+      oldestMs = Math.max(oldestMs, end.endedAt - former.askedAt)
+      longestIdleMs = Math.max(longestIdleMs, end.endedAt - former.acceptedAt)
+      former = next
+      await untilAccepted(asker, former, this.#matureMs)
+      await asker.sleepUntil(Math.max(former.askedAt + oldestMs, former.acceptedAt + longestIdleMs))
+      if ((await look(asker, former)).verdict !== 'accepted') throw new Unaskable('tokens end by themselves as soon')
+      next = tokenOf(await this.#mint())
+    }
+  }
+
+  /** The former token's first rejection; undefined if it still lives. @throws {Unaskable} if it cannot be told */
+  async #endBehind(former: ProbeToken, next: ProbeToken): Promise<Got | undefined> {
+    const laterAt = next.gotAt + GRACE_MS
+    for (const at of [former.askedAt + this.#matureMs, laterAt]) {
+      await this.#asker.sleepUntil(at)
+      const end = await endOf(this.#asker, former, async () => next)
+      if (end !== undefined || former.acceptedAt >= laterAt) return end
+    }
+    throw new Unaskable('the former token was neither accepted nor rejected for good')
+  }
+
+  async #askUnknownOrg(): Promise<void> {
+    const { unknownOrg } = this.#task
     if (unknownOrg === undefined) throw new Unaskable('orgs.pattern fits no id that could be made up')
-    return await asker.mint(unknownOrg)
-  })
-
-  // A token that lives for seconds may end by itself behind a mint, but hardly twice.
-  const next = 'answer' in nextSuccession ? nextSuccession.answer : undefined
-  const isReplaced = next?.isBeforeAccepted === true && !next.isLaterAccepted
-  const replaced = isReplaced ? 'a new token seems to end the one before' : undefined
-  const whyNotUnused = replaced ?? ('reason' in other ? other.reason : undefined)
-  if (waitMs > 0) tell(`how long tokens live, for ${Math.round(waitMs / 1_000)} s`)
-  const lives = await asked(async () => {
-    if (waitMs === 0) throw new Unaskable('it takes time: give --wait')
-    return await watchLives(asker, org, had(judge), waitMs, whyNotUnused, had(isSameToken))
-  })
-  const { mints, gets } = asker
-  const answers = {
-    noToken,
-    madeUp,
-    first,
-    firstTrial,
-    second,
-    isSameToken,
-    secondTrial,
-    olderToken,
-    succession,
-    nextSuccession,
+    const { verdict, status, text } = await this.#asker.mint(unknownOrg)
+    if (verdict === 'nothing') throw new Unaskable(text)
+    const [about, what] = ['unknown Org', 'An Org with a made-up id is']
+    if (verdict === 'accepted') return this.#tell(notSeen(about, `${what} not refused.`, text))
+    this.#tell(seen(about, `${what} refused with ${status}.`, text, { ...(status && { unknownOrgStatus: status }) }))
   }
-  return { mints, gets, ...answers, unknownOrg: unknown, lives }
-}
 
-/** If the member of the configuration is missing, and one other looks like a token, that one is taken for it. */
-async function firstMint(asker: Asker, org: OrgId): Promise<Mint> {
-  const mint = await asker.mint(org)
-  const [candidate, ...others] = mint.candidates
-  if (mint.token !== undefined || candidate === undefined || others.length > 0) return mint
-  asker.field = candidate.split('.')
-  return await asker.mint(org)
-}
-
-async function asked<T>(ask: () => Promise<T>): Promise<Asked<T>> {
-  try {
-    return { answer: await ask() }
-  } catch (error) {
-    if (error instanceof Unaskable) return { reason: error.message }
-    throw error
+  async #askLives(): Promise<void> {
+    const { judgements, end } = await askLives({
+      asker: this.#asker,
+      waitMs: this.#task.waitMs,
+      mint: async () => tokenOf(await this.#mint()),
+      liveSideBySide: this.facts.endsFormer === false,
+      matureMs: this.#matureMs,
+    })
+    for (const judgement of judgements) this.#tell(judgement)
+    this.#end = end ?? this.#end
   }
 }
 
-/** @throws {Unaskable} with the reason why there is no answer */
-function had<T>(given: Asked<T>): T {
-  if ('reason' in given) throw new Unaskable(given.reason)
-  return given.answer
+/** @throws {Unaskable} */
+function tokenOf({ token, text }: Mint): ProbeToken {
+  if (token === undefined) throw new Unaskable(`a mint brought no token: ${text}`)
+  return token
 }
 
-/** Of the same shape, so that the service looks it up: random letters and digits in the place of those of the token. */
+/** Of the same shape, so that the service looks it up: other letters and digits at its end, which is the signature of a JWT. */
 function madeUpLike({ secret, ...others }: ProbeToken): ProbeToken {
   const text = secret.reveal()
-  const kept = others.isJwt ? text.lastIndexOf('.') + 1 : 0 // the signature is what cannot be guessed
-  const random = [...text.slice(kept)].map((char) => {
-    const letters = ['abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', '0123456789']
-    const row = letters.find((each) => each.includes(char))
-    return row === undefined ? char : row[randomInt(row.length)]
+  const rows = ['abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', '0123456789']
+  const end = text.slice(-32).replace(/[a-z\d]/gi, (char) => {
+    const row = rows.find((each) => each.includes(char)) ?? ''
+    return row[randomInt(row.length)] ?? ''
   })
   // A short one could be the token of somebody else.
-  const madeUp = random.length < 20 ? randomBytes(24).toString('base64url') : random.join('')
-  return { secret: new Secret(text.slice(0, kept) + madeUp), ...others }
+  const madeUp = text.length < 32 ? randomBytes(24).toString('base64url') : text.slice(0, -32) + end
+  return { ...others, secret: new Secret(madeUp) }
 }
 
-/** @throws {Unaskable} if the answers do not tell a good token from a bad one */
-function judgeFrom(noToken: Got, madeUp: Got): Judge {
-  const { status } = madeUp
-  if (status === undefined) throw new Unaskable(`the GETs fail: ${madeUp.failure}`)
-  if (isSuccess(status)) throw new Unaskable(`the path answers ${status} to a made-up token, too: give another --path`)
-  if (status >= 500) throw new Unaskable(`the path answers ${status}: give another --path`)
-  const rejections = [status, noToken.status, 401, 403]
-  return (got) => got.status !== undefined && got.status < 500 && !rejections.includes(got.status)
+function judgeMembers({ members = [], token }: Mint, field: readonly string[]): Judgement {
+  const list = `members: ${members.length === 0 ? 'none' : members.join(', ')}`
+  if (token === undefined) throw new Unaskable(`no token came; ${list}`)
+  const name = field.join('.')
+  return seen('answer', `The token is the member ${name}.`, list, { field: name })
 }
 
-/** Most GETs to follow one token. */
-const MOST_GETS = 110
+/** `Date` has whole seconds, and is older than the answer. */
+const CLOCK_TOLERANCE_MS = 2_000
 
-/**
- * Asks until all connections accept the token. Those that reject it are represented by a few, so that the delay is known within
- * a third of itself; once these accept, all are asked again. If some reject it then, each request may reach another back end, so
- * more of them are watched.
- */
-async function follow(
-  asker: Asker,
-  token: ProbeToken,
-  judge: Judge,
-  { isRough }: { isRough: boolean },
-): Promise<Trial> {
-  const samples: Sample[] = []
-  const ask = async (connections: readonly number[]) => {
-    const gots = await Promise.all(connections.map((connection) => asker.get(token, connection)))
-    samples.push(...gots.map((got) => sampleOf(got, token, judge)))
-    return gots.filter((got) => !judge(got)).map(({ connection }) => connection)
+function judgeStatedEnd(mint: Mint): Judgement {
+  const about = 'stated end'
+  tokenOf(mint)
+  const { stated, clockOffsetMs = 0 } = mint
+  if (stated.length === 0) return notSeen(about, 'The answer states no end.', 'no exp, no expires_in or expires_at')
+  const isWrongClock = Math.abs(clockOffsetMs) > CLOCK_TOLERANCE_MS
+  const wrong = `${span(Math.abs(clockOffsetMs))} ${clockOffsetMs > 0 ? 'ahead of' : 'behind'} our clock`
+  const clock = `the Date of the answer is ${isWrongClock ? wrong : 'that of our clock, or missing'}`
+  const texts = stated.map(({ by, lifeMs }) => `${by === 'jwt' ? 'exp' : by}: in ${Math.round(lifeMs / 1_000)} s`)
+  const evidence = `${texts.join('; ')}; ${clock}`
+  const ahead = stated.filter(({ lifeMs }) => lifeMs > 0)
+  if (ahead.length === 0) return notSeen(about, 'The answer states no end that lies ahead.', evidence)
+  const statedLifeMs = Math.min(...ahead.map(({ lifeMs }) => lifeMs))
+  const facts = { statedBy: ahead.map(({ by }) => by), statedLifeMs, ...(isWrongClock && { clockOffsetMs }) }
+  return seen(about, `A token states that it ends in ${span(statedLifeMs)}.`, evidence, facts)
+}
+
+/** @throws {Unaskable} if the answer says nothing */
+function rejectionOf(about: string, what: string, { verdict, status, text }: Got, fact?: keyof Facts): Judgement {
+  if (verdict === 'nothing') throw new Unaskable(text)
+  if (verdict === 'accepted') return notSeen(about, `${what} is not rejected.`, text)
+  return seen(about, `${what} gets ${status}.`, text, fact === undefined ? {} : { [fact]: status })
+}
+
+function judgeLimits({ mints, gets }: Asker): Judgement {
+  const textOf = (gots: readonly Got[], what: string) => {
+    const texts = [...new Set(gots.map(({ limits }) => limits).filter((limits) => limits !== ''))]
+    return texts.length === 0
+      ? []
+      : [`${what}: ${texts.length === 1 ? texts[0] : `${texts[0]}; at last ${texts.at(-1)}`}`]
   }
-  let rejecting = await ask(ALL_CONNECTIONS)
-  for (let most = isRough ? 1 : 3; rejecting.length > 0; most = 8) {
-    const others = most === 8 ? ALL_CONNECTIONS.filter((connection) => !rejecting.includes(connection)) : []
-    const watched = [...rejecting, ...others].slice(0, most)
-    for (let isAccepted = false; !isAccepted; ) {
-      const ageMs = performance.now() - token.askedAt
-      if (ageMs > LONGEST_DELAY_MS || samples.length > MOST_GETS) return { samples, isClean: false, isRough }
-      await sleep(Math.max(40, ageMs * 0.3))
-      isAccepted = (await ask(watched)).length === 0
-    }
-    rejecting = isRough ? [] : await ask(ALL_CONNECTIONS)
-  }
-  return { samples, isClean: true, isRough }
-}
-
-function successionOf([before, after, later]: readonly [Got, Got, Got], judge: Judge): Succession {
-  const [isBeforeAccepted, isAfterAccepted, isLaterAccepted] = [judge(before), judge(after), judge(later)]
-  return { before, after, later, isBeforeAccepted, isAfterAccepted, isLaterAccepted }
-}
-
-/**
- * The next mint, and what the former token is answered after as long as it took the last time. If that was not at once, the
- * token has to outlive that time without a mint first: otherwise it may just have come to its end.
- */
-async function succeed(
-  asker: Asker,
-  org: OrgId,
-  former: ProbeToken,
-  judge: Judge,
-  last: Succession,
-): Promise<Succession> {
-  const graceMs = last.isAfterAccepted ? Math.max(500, last.later.at - last.after.at) : 0
-  if (graceMs > 0) await sleep(graceMs)
-  const before = await getSurely(asker, former, judge)
-  await asker.mint(org)
-  const after = await asker.get(former, ASIDE)
-  if (graceMs > 0 && judge(after)) await sleep(graceMs)
-  return successionOf([before, after, await getSurely(asker, former, judge)], judge)
+  const evidence = [...textOf(mints, 'mints'), ...textOf(gets, 'GETs')].join('. ')
+  const met = [...mints, ...gets].find(({ isLimited }) => isLimited)
+  const sent = `${mints.length} mints and ${gets.length} GETs`
+  if (met !== undefined) return seen('limits', `A limit was met after ${sent}: ${met.status}.`, evidence || 'no header')
+  if (evidence !== '') return seen('limits', 'Answers tell a limit.', evidence)
+  return notSeen('limits', 'No limit was told or met.', sent)
 }

@@ -34,27 +34,22 @@ export interface Defaults {
 
 /** `endpoint` is that of the configuration. */
 export function settingsFrom(facts: Facts, endpoint: string, defaults: Defaults): Settings {
-  const { field, delay, life, statedBy = [], slowestMintMs = 0 } = facts
-  const statuses = rejectedStatuses(facts)
-  const settleMs = (delay?.mostMs ?? 0) * 2
-  const settings = {
+  const { field, delay, life, statedLifeMs = Number.POSITIVE_INFINITY, slowestMintMs = 0 } = facts
+  const { leastMs = 0, mostMs = 0 } = delay ?? {}
+  return {
     ...(field !== undefined && endpoint !== defaults.endpoint && { endpoint }),
     ...(field !== undefined && field !== defaults.field && { field }),
-    ...(life?.kind === 'regular' && statedBy.length === 0 && { lifetime: durationText(life.leastMs) }),
-    ...(settleMs > defaults.settleTimeMs && { settleTime: `${Math.ceil(settleMs / 1_000)}s` }),
-    ...(statuses.join() !== '401' && { rejectedStatuses: statuses }),
+    ...(life !== undefined && life.mostMs < statedLifeMs && { lifetime: durationText(life.leastMs) }),
+    ...(leastMs * 2 > defaults.settleTimeMs && { settleTime: `${Math.ceil((mostMs * 2) / 1_000)}s` }),
+    // Other statuses mean too much else. As long as no token was seen to end by 401, it may mean that, too.
+    ...(statusOfEnds(facts) === 403 && { rejectedStatuses: [401, 403] }),
     ...(slowestMintMs * 2 > defaults.mintTimeoutMs && { mintTimeout: `${Math.ceil((slowestMintMs * 2) / 1_000)}s` }),
   }
-  return settings
 }
 
-/** A 4xx other than these means too much else: the proxy learns by itself whether it ends tokens. */
-function rejectedStatuses({ unknownStatus, endedStatus }: Facts): number[] {
-  // As long as no token was seen to end, 401 may mean it, too.
-  const statuses = [unknownStatus, endedStatus ?? 401].filter((status) => status !== undefined)
-  const clear = statuses.filter((status) => status === 401 || status === 403 || (status >= 300 && status < 400))
-  const chosen = [...new Set(clear)].sort((a, b) => a - b)
-  return chosen.length === 0 ? [401] : chosen
+/** That of a made-up token, unless one was seen to end. */
+function statusOfEnds({ endedStatus, unknownStatus }: Facts): number | undefined {
+  return endedStatus ?? unknownStatus
 }
 
 /** Never longer than it was. */
@@ -63,49 +58,38 @@ function durationText(ms: number): string {
 }
 
 export function notesFrom(facts: Facts): string[] {
-  const { endsFormer, mintLimit, endedStatus, unknownStatus, life } = facts
-  const other = endedStatus ?? unknownStatus
-  const perSecond = mintLimit === undefined ? 0 : (mintLimit.count * 1_000) / mintLimit.windowMs
-  return [
-    ...(endsFormer === true
-      ? ['A new token ends the one before: run one proxy, or let all of them share tokens (docs/fleet.md).']
-      : []),
-    ...(other !== undefined && other >= 400 && other !== 401 && other !== 403
-      ? [
-          `${other} for a token that is no longer good means other things, too: the proxy tries a new token after five in a row.`,
-        ]
-      : []),
-    ...(life?.kind === 'irregular' ? ['Lives differ, so the proxy renews a token when the service rejects it.'] : []),
-    ...(life?.kind === 'sliding'
-      ? ['A use makes a token live longer, so only tokens that were idle are renewed.']
-      : []),
-    ...(perSecond > 0 && perSecond < 100
-      ? [
-          `If the limit of mints is one for the whole App: tokens.mintRate: ${Math.max(0.1, Number(perSecond.toFixed(2)))}`,
-        ]
-      : []),
-  ]
+  const { endsFormer, endedStatus, life, statedLifeMs = 0 } = facts
+  const status = statusOfEnds(facts)
+  const notes: string[] = []
+  if (endsFormer === true) {
+    notes.push('A new token ends the one before: run one proxy, or let all of them share tokens (docs/fleet.md).')
+  }
+  if (status !== undefined && status !== 401 && status !== 403) {
+    const what = endedStatus === undefined ? 'A made-up token' : 'A token that has ended'
+    notes.push(`${what} gets ${status}, which may mean other things, too: the proxy mints after five in a row.`)
+  }
+  if (life !== undefined && statedLifeMs > life.mostMs) {
+    notes.push('Tokens end before the end that they state, so that tokens.lifetime has to tell it.')
+  }
+  return notes
 }
 
 /** What was not seen stays at the sandbox's default. */
 export function switchesFrom(facts: Facts, endpoint: string, org: string): Readonly<Record<string, unknown>> {
-  const { field, statedBy, statedLifeMs, clockOffsetMs, isSameToken, endsFormer, delay, life, mintLimit } = facts
-  const { unknownStatus, endedStatus = unknownStatus, unknownOrgStatus } = facts
-  const lifeMs = life === undefined ? statedLifeMs : Math.round((life.leastMs + life.mostMs) / 2)
+  const { field, statedBy, statedLifeMs, clockOffsetMs, isSameToken, endsFormer, delay, life, unknownOrgStatus } = facts
+  const lifeMs = life === undefined ? statedLifeMs : (life.leastMs + life.mostMs) / 2
   const named = {
     tokenEndpoint: endpoint,
     tokenField: field,
     statedEnds: statedBy,
     tokenLifetimeMs: lifeMs === undefined ? undefined : Math.round(lifeMs),
-    tokenLifetimeKind: life?.kind,
     clockOffsetMs: clockOffsetMs === undefined ? undefined : Math.round(clockOffsetMs),
     sameToken: isSameToken,
     oneTokenPerOrg: endsFormer,
     tokenSettleMs: delay === undefined ? undefined : Math.round(delay.mostMs),
     tokenSettleShare: delay === undefined || delay.share === 0 ? undefined : delay.share,
-    expiredStatus: endedStatus,
+    expiredStatus: statusOfEnds(facts),
     unlinkedStatus: unknownOrgStatus,
-    mintLimit,
     linked: ['acme', 'globex', 'org-*', org],
   }
   return Object.fromEntries(Object.entries(named).filter(([, value]) => value !== undefined))
@@ -118,48 +102,22 @@ export function renderYaml(settings: Settings): string {
   return `tokens:\n${entries.map(([name, value]) => `  ${name}: ${Array.isArray(value) ? JSON.stringify(value).replaceAll(',', ', ') : value}\n`).join('')}`
 }
 
-const WIDTH = 'could not be asked'.length
-
-/** Plain text of at most 100 columns, as one pastes it into a ticket. */
+/** Plain text, as one pastes it into a ticket. */
 export function renderPage(report: Report): string {
   const { program, at, baseUrl, endpoint, org, path, mints, gets, durationMs, findings, settings, notes } = report
   const lines = [
-    `Probe of ${baseUrl} for the Org ${org}`,
-    `${at}, org-access-proxy ${program}, in ${span(durationMs)}:`,
-    `${mints} mints by ${endpoint}`,
-    `${gets} GETs of ${path}`,
+    `Probe of ${baseUrl} for the Org ${org}, ${at}, org-access-proxy ${program}`,
+    `${mints} mints by ${endpoint}, ${gets} GETs of ${path}, in ${span(durationMs)}`,
     '',
-    'Findings',
     ...findings.flatMap(({ about, outcome, says, evidence }) => [
-      '',
-      ...wrapped(`  ${outcome.padEnd(WIDTH)}  ${about}: ${says}`, WIDTH + 4),
-      ...wrapped(`  ${' '.repeat(WIDTH)}  (${evidence})`, WIDTH + 4),
+      `${outcome.padEnd(18)}  ${about}${says === '' ? '' : `: ${says}`}`,
+      `${' '.repeat(20)}(${evidence})`,
     ]),
     '',
-    'Settings that follow and differ from the defaults',
+    'Settings that follow and differ from the defaults:',
     '',
-    ...renderYaml(settings)
-      .trimEnd()
-      .split('\n')
-      .filter((line) => line !== '{}')
-      .map((line) => `  ${line}`),
-    ...(notes.length === 0 ? [] : ['', ...notes.flatMap((note) => wrapped(`  ${note}`, 2))]),
+    renderYaml(settings).replace(/^\{\}\n/m, ''),
+    ...notes,
   ]
-  return `${lines.map((line) => line.trimEnd()).join('\n')}\n`
-}
-
-const MAX_COLUMNS = 100
-
-/** At blanks; further lines are indented. A word that is too long stays whole. */
-function wrapped(text: string, indent: number): string[] {
-  const lines: string[] = []
-  let rest = text
-  while (rest.length > MAX_COLUMNS) {
-    const at = rest.lastIndexOf(' ', MAX_COLUMNS)
-    const cut = at > indent ? at : rest.indexOf(' ', MAX_COLUMNS)
-    if (cut === -1) break
-    lines.push(rest.slice(0, cut))
-    rest = ' '.repeat(indent) + rest.slice(cut + 1)
-  }
-  return [...lines, rest]
+  return `${lines.join('\n').trimEnd()}\n`
 }

@@ -7,14 +7,15 @@ import { startSandbox } from '../../../src/sandbox/sandbox.ts'
 import { canariesOf } from '../../support/canaries.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { startService } from '../../support/service.ts'
-import { runProbe } from './run-probe.ts'
+import { ProbeClock, runProbe } from './run-probe.ts'
 
 const ENV = { OAP_BASE_URL: 'http://127.0.0.1:1', OAP_APP_ID: 'app', OAP_APP_SECRET: 'secret' }
 
 function terminal(answer?: boolean) {
   const printed: string[] = []
   const print = (text: string) => printed.push(text)
-  return { printed, print, tell: print, confirm: answer === undefined ? undefined : async () => answer }
+  const confirm = answer === undefined ? undefined : async () => answer
+  return { printed, print, tell: print, confirm, signal: new AbortController().signal }
 }
 
 test('it says what it sends, and asks; without a terminal, --yes must be given', async () => {
@@ -49,12 +50,12 @@ test('--yaml prints settings that a configuration takes', async () => {
   const { baseUrl, appId, appSecret } = sandbox
   const env = { OAP_BASE_URL: baseUrl, OAP_APP_ID: appId, OAP_APP_SECRET: appSecret }
   const shown = { ...terminal(), tell: () => undefined }
-  expect(await probe({ org: 'acme', yaml: true, yes: true }, env, shown, 10)).toBe(0)
+  expect(await probe({ org: 'acme', yaml: true, yes: true }, env, shown, new ProbeClock())).toBe(0)
   expect(shown.printed).toEqual(['tokens:\n  field: data.token\n  rejectedStatuses: [401, 403]\n'])
   await using folder = await makeFolder()
   const file = await folder.write('probe.yaml', shown.printed.join(''))
   const again = { ...terminal(), tell: () => undefined }
-  expect(await probe({ file, org: 'acme', yaml: true, yes: true }, env, again, 10)).toBe(0)
+  expect(await probe({ file, org: 'acme', yaml: true, yes: true }, env, again, new ProbeClock())).toBe(0)
   expect(again.printed).toEqual(shown.printed)
 })
 
@@ -90,7 +91,7 @@ test('no credential is printed, wherever the service puts it', async () => {
         return { status, fields, content: JSON.stringify({ orgAccessToken, ...names }) }
       },
     })
-    const { output, report } = await runProbe(service, { graceMs: 10 })
+    const { output, report } = await runProbe(service)
     const canaries = canariesOf(service.tokens)
     expect(canaries.search(output)).toEqual([])
     expect(canaries.search(renderPage(report))).toEqual([])
