@@ -2,7 +2,8 @@
 
 import type { SecureContext } from 'node:tls'
 import type { Config } from '../config/schema.ts'
-import { type CallAnswer, type CallRequest, call } from '../origin/call.ts'
+import type { EndpointAnswer } from '../http1/response-head.ts'
+import { type CallRequest, call } from '../origin/call.ts'
 import type { TimeLimits } from '../origin/connection.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { Origin } from '../origin/origin.ts'
@@ -70,7 +71,7 @@ export function openTokenEndpoint(
 export function openWire(config: Config, live: LiveConnections, timeoutMs: number) {
   const origin = openOrigin(config, 1, live)
   return {
-    call: (request: CallRequest): Promise<CallAnswer> => call(origin, request, timeoutMs),
+    call: (request: CallRequest): Promise<EndpointAnswer> => call(origin, request, timeoutMs),
     close: () => origin.close(),
   }
 }

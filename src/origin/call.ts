@@ -17,21 +17,18 @@ export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | '
   readonly ignoresContent?: boolean
 }
 
-export interface CallAnswer extends EndpointAnswer, Pick<ResponseHead, 'keepsAlive' | 'keepAliveSeconds'> {}
-
 /** Sends a request, once. `onCall` is told what breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
 export function call(
   origin: Origin,
   request: CallRequest,
   timeoutMs: number,
   onCall?: (breakOff: () => void) => void,
-): Promise<CallAnswer> {
+): Promise<EndpointAnswer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
     let head: ResponseHead | undefined
-    const succeed = ({ status, fields, keepsAlive, keepAliveSeconds }: ResponseHead) =>
-      resolve({ status, fields, keepsAlive, keepAliveSeconds, content: Buffer.concat(chunks) })
+    const succeed = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     const isError = () => head !== undefined && head.status >= 300
     // After a stall of this process the answer may be there already: it is read before the immediate runs.
