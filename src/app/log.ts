@@ -1,13 +1,13 @@
 /**
- * The log: JSON lines, or lines for people. The line of a request is built by hand, because it is the most expensive thing that
- * this program does for each request.
+ * The log: JSON lines, or lines for people. pino has the levels and the format. The line of a request is built by hand,
+ * because it is the most expensive thing that this program does for each request.
  */
 
+import pino, { type Logger } from 'pino'
 import type { Config } from '../config/schema.ts'
 import { remedyOf } from '../errors.ts'
 import type { RequestRecord } from '../gateway/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
-import { Logger } from './logger.ts'
 
 /** These may change while the program runs. */
 type LogVolume = Pick<Config['log'], 'level' | 'requests' | 'sample'>
@@ -41,7 +41,15 @@ export class Log {
     this.#destination = destination
     this.#volume = volume
     this.#write = (line) => destination.write(format === 'pretty' ? prettyLine(line) : line)
-    this.logger = new Logger(volume.level, this.#write)
+    this.logger = pino(
+      {
+        level: volume.level,
+        base: null,
+        timestamp: () => `,"time":"${new Date().toISOString()}"`,
+        formatters: { level: (label) => ({ level: label }) },
+      },
+      { write: this.#write },
+    )
   }
 
   /** Lines that were dropped since the start, because nobody read them in time. */
@@ -71,7 +79,7 @@ export class Log {
     const { code, isOfMinter } = record
     const isFault = code !== undefined && code !== 'client_closed' && remedyOf(code, isOfMinter).fault !== 'app'
     const level = isFault ? 'warn' : 'info'
-    if (!this.logger.isEnabled(level)) return
+    if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400
     if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
     if (!record.isAdmitted && code !== undefined && !this.#hasRoomFor(code, record.endedAt)) return
