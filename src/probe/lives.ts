@@ -36,8 +36,8 @@ export async function askLives(task: LivesTask): Promise<Lives> {
   const { asker, waitMs, mint, liveSideBySide, matureMs } = task
   const endsAt = asker.now() + waitMs
   const used = await mint()
-  await untilAccepted(asker, used, matureMs)
   const alone = liveSideBySide ? await mint() : undefined
+  await untilAccepted(asker, used, matureMs)
   if (alone !== undefined) await untilAccepted(asker, alone, matureMs)
   const { end, longestPauseMs, stoppedBy = 'it was still accepted' } = await watch(task, used, endsAt)
   const acceptedMs = used.acceptedAt - used.gotAt
