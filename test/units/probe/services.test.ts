@@ -126,7 +126,7 @@ const SERVICES: Readonly<
     wait: '60m',
     says: {
       'life in use': 'not seen: No token in use ended within 60 min.',
-      'life left alone': 'seen: A token that was left alone ended when it was 0 ms to 60 min old. (not used for 60 min',
+      'life left alone': 'seen: A token that was left alone ended when it was 5 ms to 60 min old. (not used for 60 min',
     },
   },
   'a delay that differs by back end': {
