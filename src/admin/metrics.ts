@@ -57,6 +57,11 @@ const requestCounts = () => ({
     ['method', 'status'],
   ),
   durations: new Histogram('oap_request_duration_seconds', 'Time from request head to end of response.', BOUNDS_MS),
+  serviceResponses: new Histogram(
+    'oap_service_response_seconds',
+    'Time of the service to the head of its response.',
+    BOUNDS_MS,
+  ),
   overheads: new Histogram(
     'oap_overhead_seconds',
     'Time of a request without the wait for the response head of the service. WebSockets are left out.',
@@ -129,10 +134,12 @@ export class Metrics {
   }
 
   requestEnded(record: RequestRecord): void {
-    const { method, status, code, token, repeat, rejection, reason, caller } = record
+    const { method, status, code, token, repeat, rejection, reason, caller, dispatchedAt, respondedAt } = record
     const durationMs = record.endedAt - record.startedAt
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
+    if (dispatchedAt !== undefined && respondedAt !== undefined)
+      this.requests.serviceResponses.record(respondedAt - dispatchedAt)
     // A tunnel stays open for as long as its ends want. Its duration is no overhead.
     if (status !== SWITCHING_PROTOCOLS)
       this.requests.overheads.record(durationMs - waitedForServiceMs(record, record.endedAt))
@@ -140,7 +147,7 @@ export class Metrics {
     if (repeat !== undefined) this.requests.replays.add(repeat)
     if (rejection !== undefined) this.tokens.rejections.add(rejection)
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
-    if (code === undefined && record.respondedAt !== undefined) this.#answers[statusClassOf(status)]++
+    if (code === undefined && respondedAt !== undefined) this.#answers[statusClassOf(status)]++
     if (code === undefined && status < 400) return
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
     if (code === 'overloaded' && reason !== undefined) this.requests.overloads.add(reason)

@@ -39,6 +39,7 @@ test('every request is counted once, by its outcome', async () => {
   expect(value('oap_mints_total{reason="rejected",outcome="ok"}')).toBe(1)
   expect(value('oap_mint_duration_seconds_count')).toBe(service.tokens.mints.length)
   expect(value('oap_cached_tokens')).toBe(3)
+  expect(value('oap_service_response_seconds_count')).toBe(31)
   expect(value('oap_overhead_seconds_count')).toBe(32)
   expect(value('oap_requests_in_flight')).toBe(0)
   expect(value('oap_overhead_seconds_sum') ?? 0).toBeLessThan(value('oap_request_duration_seconds_sum') ?? 0)

@@ -43,7 +43,7 @@ test('types follow from the names, and labels are those of Operations: none can 
     expect(types.has(name), name).toBe(true)
   }
   const typeOf = (name: string) =>
-    name.endsWith('_total') ? 'counter' : /(duration|overhead)_seconds$/.test(name) ? 'histogram' : 'gauge'
+    name.endsWith('_total') ? 'counter' : /(duration|overhead|response)_seconds$/.test(name) ? 'histogram' : 'gauge'
   for (const name of namesOfOurs(types)) expect([name, types.get(name)]).toEqual([name, typeOf(name)])
   const ours = text.split('\n').filter((line) => /^(# \w+ )?oap_/.test(line))
   const { labelNames } = parseExposition(`${ours.join('\n')}\n`)

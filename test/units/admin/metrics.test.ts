@@ -33,13 +33,15 @@ test('requests are counted by method and status; methods that clients invent sha
   expect(totals.requests).toBe(104)
 })
 
-test('the overhead is the time of a request without the wait for the service, and not that of a WebSocket', async () => {
+test('the time of the service, and the overhead: the rest of a request, but not of a WebSocket', async () => {
   const { value } = await measured([
     { startedAt: 0, dispatchedAt: 2, respondedAt: 102, endedAt: 103 },
     { startedAt: 0, dispatchedAt: 4, respondedAt: undefined, endedAt: 504 }, // never answered
     { startedAt: 0, dispatchedAt: undefined, respondedAt: undefined, endedAt: 8 }, // refused
     { startedAt: 0, dispatchedAt: 0, respondedAt: 0, endedAt: 1_000, status: 101 },
   ])
+  expect(value('oap_service_response_seconds_sum')).toBeCloseTo(0.1, 9)
+  expect(value('oap_service_response_seconds_count')).toBe(2)
   expect(value('oap_overhead_seconds_sum')).toBeCloseTo(0.003 + 0.004 + 0.008, 9)
   expect(value('oap_overhead_seconds_bucket{le="0.005"}')).toBe(2)
   expect(value('oap_request_duration_seconds_sum')).toBeCloseTo(0.103 + 0.504 + 0.008 + 1, 9)
