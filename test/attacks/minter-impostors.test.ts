@@ -5,6 +5,7 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { BILLING_KEY, makeTrust, outcome, startMinter, startSidecar } from '../program/minter/minters.ts'
 import { CertificateAuthority } from '../support/certificate-authority.ts'
 import { eventually, Gate } from '../support/changes.ts'
 import { folderForFile } from '../support/folder.ts'
@@ -14,7 +15,6 @@ import type { OriginScript } from '../support/origin-connection.ts'
 import { scaled, scaledSetting } from '../support/pace.ts'
 import { outcomeOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
-import { BILLING_KEY, makeTrust, outcome, startMinter, startSidecar } from '../units/minter/minters.ts'
 
 const trust = await makeTrust()
 const { path } = await folderForFile()

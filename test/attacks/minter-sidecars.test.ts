@@ -6,10 +6,6 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { connect as connectTls, type TLSSocket } from 'node:tls'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { eventually } from '../support/changes.ts'
-import { outcomeOf, RawClient, request } from '../support/raw-client.ts'
-import { type Service, startService } from '../support/service.ts'
-import type { ProxyUnderTest } from '../support/start-proxy.ts'
 import {
   ask,
   BILLING_KEY,
@@ -18,7 +14,11 @@ import {
   REPORTS_KEY,
   startMinter,
   startSidecar,
-} from '../units/minter/minters.ts'
+} from '../program/minter/minters.ts'
+import { eventually } from '../support/changes.ts'
+import { outcomeOf, RawClient, request } from '../support/raw-client.ts'
+import { type Service, startService } from '../support/service.ts'
+import type { ProxyUnderTest } from '../support/start-proxy.ts'
 
 /** `thief` was taken over. Both may name the Orgs that begin with `shared`. */
 const CALLERS = `

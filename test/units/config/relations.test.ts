@@ -56,7 +56,7 @@ describe('a risky choice gets a warning', () => {
   })
 })
 
-// `test/units/app/reload.test.ts` has the others. Without these, a public CA would speak for a private name, or no client be asked.
+// `test/program/app/reload.test.ts` has the others. Without these, a public CA would speak for a private name, or no client be asked.
 describe('a reload that takes away a CA is refused', () => {
   const { certificate, key } = certificateFiles('self-signed')
   const pair = `certFile: ${certificate}, keyFile: ${key}`

@@ -8,7 +8,7 @@ import { eventually } from '../../support/changes.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { startBoth, startProxy } from '../../support/start-proxy.ts'
-import { parseExposition } from './exposed.ts'
+import { parseExposition } from '../../units/admin/exposed.ts'
 
 const ADMIN = { 'admin.address': 'localhost:0' } as const
 

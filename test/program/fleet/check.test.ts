@@ -6,9 +6,9 @@ import { scaledSetting } from '../../support/pace.ts'
 import { lacks } from '../../support/programs.ts'
 import { startService } from '../../support/service.ts'
 import { environmentFor, spawnProxy } from '../../support/spawn-proxy.ts'
-import { GOOD } from '../config/refusal.ts'
+import { GOOD } from '../../units/config/refusal.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { ask } from './fleet.ts'
-import { RedisServer } from './redis-server.ts'
 
 async function checkWith(
   store: string,

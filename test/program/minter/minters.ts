@@ -6,7 +6,7 @@ import { folderForFile } from '../../support/folder.ts'
 import { outcomeOf, request } from '../../support/raw-client.ts'
 import type { Service } from '../../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
-import { type Issuer, makeIssuer, sign } from '../callers/issuer.ts'
+import { type Issuer, makeIssuer, sign } from '../../units/callers/issuer.ts'
 
 export const BILLING_KEY = 'billing-key-0123456789'
 export const REPORTS_KEY = 'reports-key-0123456789'

@@ -5,7 +5,7 @@ import { eventually } from '../../support/changes.ts'
 import { request } from '../../support/raw-client.ts'
 import type { Service } from '../../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
-import type { RedisServer } from './redis-server.ts'
+import type { RedisServer } from '../../units/fleet/redis-server.ts'
 
 export class FleetUnderTest implements AsyncDisposable {
   readonly replicas: ProxyUnderTest[] = []

@@ -11,7 +11,7 @@ import { lacks } from '../../support/programs.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import type { ProxyUnderTest } from '../../support/start-proxy.ts'
-import { RedisServer } from '../fleet/redis-server.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { ask, BILLING_KEY, KEY_CALLERS, makeTrust, outcome, REPORTS_KEY, startMinter, startSidecar } from './minters.ts'
 
 const trust = await makeTrust()

@@ -3,8 +3,8 @@
 import { describe, expect, test } from 'vitest'
 import { lacks } from '../../support/programs.ts'
 import { startService } from '../../support/service.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { FleetUnderTest, untilState } from './fleet.ts'
-import { RedisServer } from './redis-server.ts'
 
 const REPLICAS = 10
 const LIFETIME_MS = 2_000

@@ -13,9 +13,9 @@ import { eventually } from '../../support/changes.ts'
 import { lacks } from '../../support/programs.ts'
 import { request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
+import { Endpoint, passed, Replica } from '../../units/fleet/replicas.ts'
 import { FleetUnderTest, untilState } from './fleet.ts'
-import { RedisServer } from './redis-server.ts'
-import { Endpoint, passed, Replica } from './replicas.ts'
 
 const SETTINGS = { 'fleet.timeout': '2s' }
 /** The rule of `docs/fleet.md`. */

@@ -15,8 +15,8 @@ import {
   startBothForFile,
   startProxy,
 } from '../../support/start-proxy.ts'
-import { makeIssuer, sign } from './issuer.ts'
-import { KeySetServer } from './key-set-server.ts'
+import { makeIssuer, sign } from '../../units/callers/issuer.ts'
+import { KeySetServer } from '../../units/callers/key-set-server.ts'
 
 const REPORTS_KEY = 'reports-key-0123456789'
 const NEXT_KEY = 'reports-next-key-0123456789'

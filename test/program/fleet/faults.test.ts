@@ -14,8 +14,8 @@ import { lacks } from '../../support/programs.ts'
 import { resolving } from '../../support/resolving.ts'
 import { type Service, startService } from '../../support/service.ts'
 import type { ProxyUnderTest } from '../../support/start-proxy.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { ask, FleetUnderTest, untilState } from './fleet.ts'
-import { RedisServer } from './redis-server.ts'
 
 /** Long enough that a replica without CPU time does not count a good store as lost. */
 const TIMEOUT = scaledSetting(100)

@@ -5,9 +5,9 @@ import { eventually } from '../../support/changes.ts'
 import { freePort } from '../../support/listening.ts'
 import { lacks } from '../../support/programs.ts'
 import { startService } from '../../support/service.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
+import { Endpoint, Replica } from '../../units/fleet/replicas.ts'
 import { FleetUnderTest, untilState } from './fleet.ts'
-import { RedisServer } from './redis-server.ts'
-import { Endpoint, Replica } from './replicas.ts'
 
 const SLOTS = 16_384
 
