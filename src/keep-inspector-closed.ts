@@ -17,17 +17,21 @@ process.on('SIGUSR1', () => undefined)
 
 // A signal that came before the line above has opened the inspector, or will: another thread of Node asks for it, and the
 // event loop may open it once more after the first close. A later close costs nothing.
-const inspector = process.getBuiltinModule('node:inspector')
+// A small command holds no secret, and is over before the inspector would be loaded.
+const isSmall = /^(?:healthcheck|status|purge|resume|reload|stop|help|version|-h|-v|--help|--version)$/.test(
+  process.argv[2] ?? '',
+)
 const { NODE_OPTIONS = '' } = process.env
 const isWanted = [...process.execArgv, ...NODE_OPTIONS.split(/\s+/)].some((option) =>
   /^--inspect(?!-port|-publish)/.test(option),
 )
 
 function closeInspector(): void {
+  const inspector = process.getBuiltinModule('node:inspector')
   if (inspector.url() !== undefined) inspector.close()
 }
 
-if (!isWanted) {
+if (!isWanted && !isSmall) {
   closeInspector()
   setImmediate(closeInspector)
   for (const delayMs of [100, 1_000]) setTimeout(closeInspector, delayMs).unref()
