@@ -391,6 +391,14 @@ export interface Failure {
    * host of a redirect; of the request, nothing.
    */
   readonly hint?: string | undefined
+  /** More sentences, for operators alone. They may hold words of the token endpoint, but no secret and no token. */
+  readonly note?: string | undefined
+}
+
+/** The same, with the endpoint's own words: for the log and the status page, never for the client. */
+export function causeForOperator({ note, ...failure }: Failure): string | undefined {
+  const cause = causeOf(failure)
+  return note === undefined ? cause : [cause, note].filter((text) => text !== undefined).join(' ')
 }
 
 /** One sentence that names the cause more closely than the code does, from a closed set. */
@@ -412,7 +420,7 @@ const TROUBLES: { readonly [C in TokenErrorCode]?: Trouble } = {
 }
 
 export type TokenErrorOptions = ErrorOptions &
-  Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus' | 'isOfMinter'> & {
+  Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus' | 'isOfMinter' | 'note'> & {
     /** Default: as the code says. */
     readonly trouble?: Trouble | undefined
   }
@@ -425,6 +433,7 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
   readonly isOfMinter: boolean | undefined
   readonly hint: string | undefined
   readonly reason: string | undefined
+  readonly note: string | undefined
 
   constructor(
     code: Code,
@@ -439,6 +448,7 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
     this.isOfMinter = options.isOfMinter
     this.hint = options.hint
     this.reason = options.reason
+    this.note = options.note
   }
 }
 

@@ -23,7 +23,7 @@ import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { minterContext, openMinter, openMinterOrigin, tlsMaterial } from './minter.ts'
-import { openOrigin, serviceContext } from './origin.ts'
+import { openEndpointOrigin, openOrigin, serviceContext } from './origin.ts'
 import { ConfigReload } from './reload.ts'
 import { adminHosts, callerSockets, LiveRules, minterSockets } from './rules.ts'
 import { TokenSide } from './tokens.ts'
@@ -56,7 +56,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const fleet = await openFleet(config, live, events)
   const mintOrigin =
     minterUrl === undefined
-      ? openOrigin(config, tokens.mintConcurrency, live)
+      ? openEndpointOrigin(config, tokens.mintConcurrency, live)
       : openMinterOrigin(minterUrl, config, liveMinter)
   const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet, live)
   const origin = openOrigin(config, settings.connections, live, settings)

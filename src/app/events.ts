@@ -2,7 +2,7 @@
 
 import type { Metrics } from '../admin/metrics.ts'
 import type { KeySetsObserver } from '../callers/key-sets.ts'
-import { type ErrorCode, remedyOf } from '../errors.ts'
+import { causeForOperator, type ErrorCode, remedyOf } from '../errors.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
 import type { GatewayObserver } from '../gateway/request-record.ts'
 import type { ListenerObserver } from '../listener/server.ts'
@@ -42,7 +42,8 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
   const { tokens, store, minter } = metrics
   const mintFailed = ({ org: orgId, requestId, url, reason, error, durationMs }: SettledMint) => {
     if (error === undefined) return
-    const { code: outcome, message: detail } = error
+    const outcome = error.code
+    const detail = causeForOperator(error)
     logger.warn({ orgId, requestId, url, reason, outcome, durationMs: Math.round(durationMs), detail }, 'mint failed')
   }
   return {

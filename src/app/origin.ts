@@ -24,7 +24,7 @@ export type LiveConnections = Pick<ConnectorOptions, 'secureContext' | 'lookup'>
 
 /** Returns a pool of at most `connections`. A reload may change `live`, so it is read at each use. */
 export function openOrigin(
-  { baseUrl, origin, proxies }: Config,
+  { baseUrl, origin, proxies }: Pick<Config, 'baseUrl' | 'origin' | 'proxies'>,
   connections: number,
   live: LiveConnections,
   limits?: TimeLimits,
@@ -43,6 +43,25 @@ export function openOrigin(
   })
 }
 
+/** A pool for the calls of the token endpoint, which may be on another host: the client certificate is for the service alone. */
+export function openEndpointOrigin(
+  config: Config,
+  connections: number,
+  live: LiveConnections & { readonly config: Config },
+): Origin {
+  const { base } = config.tokens.endpoint
+  if (base === undefined) return openOrigin(config, connections, live)
+  let known: { readonly caFile: unknown; readonly context: SecureContext | undefined } | undefined
+  return openOrigin({ ...config, baseUrl: base }, connections, {
+    lookup: live.lookup,
+    get secureContext() {
+      const { caFile } = live.config.origin
+      if (known?.caFile !== caFile) known = { caFile, context: contextTrusting(caFile?.content) }
+      return known?.context
+    },
+  })
+}
+
 /** Of `tokens.mintTimeout`, so that a call gives its place back before those who wait for it give up. */
 const CALL_SHARE = 4 / 5
 
@@ -53,10 +72,12 @@ export function openTokenEndpoint(
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
 ): TokenSource {
-  const { endpoint, field } = tokens
+  const { endpoint, form, json, field } = tokens
   return tokenEndpoint({
     baseUrl,
     endpoint,
+    form,
+    json,
     field,
     userAgent: `org-access-proxy/${readVersion()}`,
     credentials,
@@ -67,9 +88,8 @@ export function openTokenEndpoint(
   })
 }
 
-/** A pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */
-export function openWire(config: Config, live: LiveConnections, timeoutMs: number) {
-  const origin = openOrigin(config, 1, live)
+/** Of a pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */
+export function openWire(origin: Origin, timeoutMs: number) {
   return {
     call: (request: CallRequest): Promise<EndpointAnswer> => call(origin, request, timeoutMs),
     close: () => origin.close(),

@@ -10,6 +10,7 @@ import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http1/host.ts'
 import { targetPrefix, tokenEndpointTest } from '../http1/target.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
+import { closedPath } from '../token/token-request.ts'
 
 export class LiveRules {
   current: AdmissionRules
@@ -21,7 +22,7 @@ export class LiveRules {
 
   constructor(config: Config, events: Omit<KeySetsObserver, 'keySetChanged'>, lookup?: LookupFunction) {
     this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() }, lookup)
-    this.#isTokenEndpoint = tokenEndpointTest(config.tokens.endpoint.path)
+    this.#isTokenEndpoint = tokenEndpointTest(closedPath({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint }))
     this.current = this.#rulesOf(config)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
   }

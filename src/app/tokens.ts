@@ -3,14 +3,15 @@
 import assert from 'node:assert/strict'
 import { randomInt } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { parseSecretBytes } from '../config/files.ts'
+import { parseAppSecretFor } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
 import { type ErrorCode, TokenError } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Origin } from '../origin/origin.ts'
-import { AppCredentials, AppKey } from '../token/app-credentials.ts'
+import { AppCredentials } from '../token/app-credentials.ts'
+import { type AppAuth, AppKey } from '../token/app-key.ts'
 import { MintGuard } from '../token/mint-guard.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import type { TokenSource } from '../token/token-source.ts'
@@ -40,6 +41,7 @@ export class TokenSide {
   readonly #origin: Origin
   readonly #events: Events
   readonly #appId: string | undefined
+  readonly #auth: AppAuth
   readonly #secretFile: string | undefined
   readonly #secretWatch: FileWatch | undefined
   #secretFileProblem: string | undefined
@@ -61,6 +63,7 @@ export class TokenSide {
     const { tokens: settings } = config
     const appSecretFile = config.appSecretFile?.path
     this.#warmOrgs = settings.warm
+    this.#auth = settings.auth
     this.#origin = origin
     this.#events = events
     const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
@@ -76,7 +79,7 @@ export class TokenSide {
     }
     if (config.app !== undefined) {
       const { appId, appSecret } = config.app
-      this.credentials = new AppCredentials(new AppKey(appId, appSecret), (state, inUse) => {
+      this.credentials = new AppCredentials(new AppKey(appId, appSecret, settings.auth), (state, inUse) => {
         this.guard.resume(REJECTED)
         fleet?.secretReplaced(inUse)
         events.secretReloaded(state, appSecretFile)
@@ -175,7 +178,7 @@ export class TokenSide {
     const former = this.#secretFileProblem
     try {
       const { bytes } = await readRegularFile(file)
-      this.credentials?.offer(new AppKey(appId, parseSecretBytes(bytes)))
+      this.credentials?.offer(new AppKey(appId, parseAppSecretFor(this.#auth, bytes), this.#auth))
       this.#secretFileProblem = undefined
     } catch (error) {
       const problem = error instanceof Error ? error.message : 'cannot be read'

@@ -2,15 +2,16 @@
 
 import { openFleet } from '../app/fleet.ts'
 import { minterContext, openMinterOrigin, openMinterSource } from '../app/minter.ts'
-import { openOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
+import { openEndpointOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
 import type { Environment } from '../config/settings-file.ts'
-import { PROBLEMS, remedyOf } from '../errors.ts'
+import { causeForOperator, PROBLEMS, remedyOf } from '../errors.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
-import { AppCredentials, AppKey } from '../token/app-credentials.ts'
-import { endpointText } from '../token/token-endpoint.ts'
+import { AppCredentials } from '../token/app-credentials.ts'
+import { AppKey } from '../token/app-key.ts'
+import { endpointText } from '../token/token-request.ts'
 import type { SettledMint } from '../token/token-source.ts'
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
@@ -75,7 +76,10 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
   const isOtherCall = error.code === 'token_response_invalid' && config.minter.url === undefined
   // Of the rest, the detail says when to repeat a request.
   const advice = status === 503 ? [] : [isOtherCall ? askProbe(org) : detail]
-  return { lines: [`no token for ${org}: ${error.code}`, call, error.message, ...advice], isGood: false }
+  return {
+    lines: [`no token for ${org}: ${error.code}`, call, causeForOperator(error) ?? error.message, ...advice],
+    isGood: false,
+  }
 }
 
 const askProbe = (org: OrgId) =>
@@ -99,11 +103,11 @@ async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { app, minter } = config
   const origin =
     minter.url === undefined
-      ? openOrigin(config, 1, { secureContext: serviceContext(config.origin) })
+      ? openEndpointOrigin(config, 1, { config, secureContext: serviceContext(config.origin) })
       : openMinterOrigin(minter.url, config, { secureContext: minterContext(minter) })
   try {
     return await new Promise((resolve, reject) => {
-      const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret))
+      const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret, config.tokens.auth))
       const observer = { mintSettled: resolve, minterAsked: resolve }
       const source = credentials && openTokenEndpoint(config, origin, credentials, observer)
       const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, { config }, observer))

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline/promises'
-import { openWire, serviceContext } from '../app/origin.ts'
+import { openEndpointOrigin, openOrigin, openWire, serviceContext } from '../app/origin.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
 import { settingsByKey } from '../config/settings.ts'
@@ -12,8 +12,9 @@ import { type OrgId, parseOrgId } from '../org-id.ts'
 import { Asker, BUDGET, type Clock, systemClock } from '../probe/asker.ts'
 import { Questions, type Task } from '../probe/questions.ts'
 import { notesFrom, type Report, renderPage, renderYaml, settingsFrom, switchesFrom } from '../probe/report.ts'
-import { AppKey } from '../token/app-credentials.ts'
-import { endpointTarget, endpointText } from '../token/token-endpoint.ts'
+import { Secret } from '../secret.ts'
+import { AppKey } from '../token/app-key.ts'
+import { closedPath, endpointText, endpointUrl, tokenRequest } from '../token/token-request.ts'
 import { readVersion } from '../version.ts'
 
 const DEFAULT_PATH = '/v2/example/endpoint'
@@ -79,28 +80,27 @@ async function ask(
   clock: Clock,
 ): Promise<Report> {
   const { baseUrl, tokens } = config
-  const { endpoint, field } = tokens
+  const { endpoint, form, json, field } = tokens
   const startedAt = clock.now()
   const at = new Date().toISOString()
   const program = readVersion()
   const userAgent = `org-access-proxy/${program}`
-  const apiKey = new AppKey(appId, appSecret)
-  const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', userAgent]
-  const mintRequest = (org: OrgId) => ({
-    method: endpoint.method,
-    target: endpointTarget({ baseUrl, endpoint }, org),
-    fields: ['host', baseUrl.host, 'authorization', apiKey.reveal(), ...accept],
-  })
-  const live = { secureContext: serviceContext(config.origin) }
+  const call = { baseUrl, endpoint, form, json }
+  const appKey = new AppKey(appId, appSecret, tokens.auth)
+  const mintRequest = async (org: OrgId) =>
+    tokenRequest(call, org, await appKey.prove(endpointUrl(call, org)), userAgent)
+  const live = { config, secureContext: serviceContext(config.origin) }
   const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
-  const open = () => openWire(config, live, timeoutMs)
-  const secrets = [appSecret, apiKey]
+  const open = (to: 'service' | 'endpoint') =>
+    openWire((to === 'service' ? openOrigin : openEndpointOrigin)(config, 1, live), timeoutMs)
+  const pair = Buffer.from(`${appId}:${appSecret.reveal()}`).toString('base64')
+  const secrets = [appSecret, new Secret(pair)]
   const asker = new Asker({ baseUrl, path, field, userAgent, mintRequest, secrets, open, signal, clock })
   try {
     const questions = new Questions(asker, task)
     await questions.askAll()
     const { findings, facts } = questions
-    const text = `${endpoint.method} ${endpoint.path}`
+    const text = `${endpoint.method} ${endpoint.base?.origin ?? ''}${endpoint.path}`
     return {
       ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org: task.org, path },
       ...{ mints: asker.mints.length, gets: asker.gets.length, durationMs: clock.now() - startedAt },
@@ -128,9 +128,10 @@ function parseWait(text: string): number {
   return data
 }
 
-function pathToGet(path: string, { tokens }: Config): string {
+function pathToGet(path: string, { baseUrl, tokens }: Config): string {
   if (!isForwardable(path)) throw new Error('--path is no path that the proxy would forward')
-  if (tokenEndpointTest(tokens.endpoint.path)(pathOf(path))) throw new Error('--path is the token endpoint')
+  if (tokenEndpointTest(closedPath({ baseUrl, endpoint: tokens.endpoint }))(pathOf(path)))
+    throw new Error('--path is the token endpoint')
   return path
 }
 

@@ -216,6 +216,7 @@ function decode(schema: z.core.$ZodType, given: unknown, folder: string): unknow
 function textOf(key: SettingKey, written: unknown): string {
   if (written === undefined) return ''
   if (key === 'appSecret') return '[redacted]'
+  if (isMapping(written)) return JSON.stringify(written)
   if (!Array.isArray(written)) return String(written)
   if (written.length === 0) return '[]'
   return written.map((item) => (isMapping(item) ? JSON.stringify(item) : item)).join(key === 'callers' ? '; ' : ', ')

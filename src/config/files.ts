@@ -4,6 +4,7 @@ import { X509Certificate } from 'node:crypto'
 import { z } from 'zod'
 import { type KeySet, KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import { Redacted, Secret } from '../secret.ts'
+import { type AppAuth, algorithmOf, usesPrivateKey } from '../token/app-key.ts'
 import { digestOf, FileUnreadable, MAX_FILE_BYTES, readRegularFile } from '../watched-file.ts'
 import { Unsuitable } from './problem.ts'
 import { text } from './types.ts'
@@ -54,6 +55,9 @@ function file<T>(parse: (bytes: Buffer) => T, maxBytes?: number) {
 }
 
 export const secretFile = () => file(parseSecretBytes).optional()
+
+/** One line, or a private key. */
+export const appSecretFile = () => file(parseAppSecretBytes).optional()
 
 /** For `X-Proxy-Key`. */
 export const keyFile = () => file(parseKey).optional()
@@ -115,6 +119,44 @@ export function parseSecret(text: string): Secret {
   if (value.trim() === '') throw new Unsuitable('is empty: put the secret into it')
   if (/\p{Cc}/u.test(value)) throw new Unsuitable('has a second line, or is not text: put only the secret into it')
   return new Secret(value)
+}
+
+/** @throws {Unsuitable} */
+function parseAppSecretBytes(bytes: Uint8Array): Secret {
+  return isPem(Buffer.from(bytes).toString('latin1')) ? parseSigningKey(bytes) : parseSecretBytes(bytes)
+}
+
+/** @throws {Unsuitable} */
+export function parseAppSecret(text: string): Secret {
+  return isPem(text) ? parseSigningKey(Buffer.from(text)) : parseSecret(text)
+}
+
+const isPem = (text: string) => /^-----BEGIN /m.test(text)
+
+/** The same text, however its file ends its lines: a fleet derives its key from it. */
+function parseSigningKey(bytes: Uint8Array): Secret {
+  const keys =
+    readPem(Buffer.from(bytes)).match(/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*-----/g) ?? []
+  if (keys.length !== 1) throw new Unsuitable('contains no private key, or more than one: keep one, in PEM')
+  return new Secret(`${keys[0]}\n`.replaceAll('\r', ''))
+}
+
+/** @throws {Unsuitable} */
+export function parseAppSecretFor(auth: AppAuth, bytes: Uint8Array): Secret {
+  const secret = parseAppSecretBytes(bytes)
+  const problem = unfitFor(auth, secret)
+  if (problem !== undefined) throw new Unsuitable(problem)
+  return secret
+}
+
+/** Why the App cannot prove itself in this way with this secret; undefined if it can. */
+export function unfitFor(auth: AppAuth, secret: Secret): string | undefined {
+  if (!usesPrivateKey(auth)) {
+    const isKey = isPem(secret.reveal())
+    return isKey ? `holds a private key, but tokens.auth is ${auth}: set it to jwt or assertion` : undefined
+  }
+  if (algorithmOf(secret) !== undefined) return undefined
+  return `is no private key that can sign for tokens.auth: ${auth}: give a PEM file, not encrypted, of RSA (2048 bits or more), P-256 or Ed25519`
 }
 
 /** For `X-Proxy-Key`: a field value loses the blanks at its ends (RFC 9110 §5.5). */

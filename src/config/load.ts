@@ -19,6 +19,7 @@ import { type Config, declaration, type Settings } from './schema.ts'
 import { isReloadable, outsideName, type SettingKey } from './settings.ts'
 import { type LoadOptions, openSettingsFile, type SettingsFile } from './settings-file.ts'
 import { environmentWarnings, readProxyVariables, unknownVariables } from './sources.ts'
+import { reportTokenRequest } from './token-relations.ts'
 
 export interface LoadedConfig {
   readonly config: Config
@@ -77,8 +78,10 @@ async function load(
   const { refuse, warn } = draft
   const latest = (await draft.read(declaration, file?.content, '')) as SoundSettings
   const result = running === undefined ? latest : (mixture(declaration, running, latest, '') as SoundSettings)
-  reportContradictions(latest, refuse)
-  reportContradictions(result, refuse)
+  for (const settings of [latest, result]) {
+    reportContradictions(settings, refuse)
+    reportTokenRequest(settings, refuse)
+  }
   const isFileGood = file?.problem === undefined // otherwise all that it has is missing
   if (running !== undefined && isFileGood) reportOpenings(running, result, refuse)
   if (refusesEnded) reportEnded(result, refuse, running)

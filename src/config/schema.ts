@@ -6,6 +6,7 @@
 import { z } from 'zod'
 import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
+import { APP_AUTHS } from '../token/app-key.ts'
 import {
   DEFAULT_ADMIN_ADDRESS,
   parseAddress,
@@ -18,6 +19,7 @@ import {
   parseTracesEndpoint,
 } from './address.ts'
 import {
+  appSecretFile,
   callerKeyFile,
   certificatesFile,
   clientCaFile,
@@ -25,7 +27,7 @@ import {
   keyFile,
   keySetLocation,
   PATH,
-  parseSecret,
+  parseAppSecret,
   privateKeyFile,
   secretFile,
 } from './files.ts'
@@ -40,6 +42,7 @@ import {
   group,
   items,
   list,
+  members,
   parsed,
   parsedOr,
   parseEndpoint,
@@ -168,8 +171,17 @@ const tokens = group(
       'Most tokens kept; beyond it, the least recently used one is evicted.',
     ),
     endpoint: parsedOr('POST /v2/orgs/{orgId}/access', parseEndpoint).describe(
-      'The call that gets a token: `POST`, `GET` or `PUT`, and a path below `baseUrl` with `{orgId}` in the place of the org id. Apps cannot call that path.',
+      'The call that gets a token: `POST`, `GET` or `PUT`, and a path below `baseUrl`, or a whole URL. `{orgId}` stands for the org id, here or in `form` or `json`. Apps cannot call that path.',
     ),
+    auth: choice(APP_AUTHS, 'basic').describe(
+      'How the App proves itself there: `basic`; `form` (`client_id` and `client_secret` in the content); or, with a private key as the secret, `jwt` (a JWT as bearer) or `assertion` (RFC 7523).',
+    ),
+    form: members()
+      .optional()
+      .describe(
+        'The content of that call as a form: names and text, in which `{orgId}` stands for the org id. In a file only.',
+      ),
+    json: members().optional().describe('The same as a JSON object.'),
     field: parsedOr('orgAccessToken', parseField).describe(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds since 1970) state its end.',
     ),
@@ -187,7 +199,7 @@ const tokens = group(
     ),
     refusalTtlMs: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
     mintTimeoutMs: duration('5s').describe(
-      'How long a request waits for a mint, retries included. A call may take twice as long if no other org waits for its place.',
+      'How long a request waits for a mint, repeats included. One call takes at most four fifths of it.',
     ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
@@ -332,10 +344,10 @@ const shutdown = group('What happens after SIGTERM or SIGINT.', {
 
 export const declaration = z.strictObject({
   appId: appId.optional().describe('The App id, without `:`. A sidecar (`minter.url`) has neither App id nor secret.'),
-  appSecretFile: secretFile().describe(
-    'File with the App secret, read again when it changes. One trailing newline is dropped.',
+  appSecretFile: appSecretFile().describe(
+    'File with the App secret, read again when it changes: one line, whose newline is dropped, or the private key (PEM) for `tokens.auth: jwt` or `assertion`.',
   ),
-  appSecret: parsed(parseSecret)
+  appSecret: parsed(parseAppSecret)
     .optional()
     .describe('The App secret itself, in the environment only; a file is safer.'),
   baseUrl: parsed(parseBaseUrl).describe(

@@ -7,6 +7,7 @@
 import { z } from 'zod'
 import type { OrgRule } from '../callers/callers.ts'
 import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http1/target.ts'
+import type { EndpointRoute } from '../token/token-request.ts'
 import { Unsuitable } from './problem.ts'
 
 /** For `meta` of a setting that a reload applies. A change of any other setting needs a restart. */
@@ -49,6 +50,14 @@ export const parsedOr = <T>(initial: string, parse: (text: string) => T) => pars
 
 export const group = <T extends z.ZodRawShape>(description: string, shape: T) =>
   z.strictObject(shape).describe(description)
+
+/** Names with text. */
+export const members = () =>
+  z.record(
+    z.string(),
+    z.string('has a value that is not text'),
+    'is not a mapping of names and text: only a config file can hold one',
+  )
 
 /** Empty by default. */
 export const list = <T extends z.ZodType>(item: T) => items(item).prefault([])
@@ -122,24 +131,31 @@ export function parseRoutePattern(text: string): RoutePattern {
   return { method, path, isPrefix: star === '*' }
 }
 
-export interface EndpointRoute {
-  readonly method: string
-  /** With `{orgId}` in the place of the org id. */
-  readonly path: string
-}
+const ENDPOINT_EXAMPLE =
+  'write "POST /v2/orgs/{orgId}/access", or a whole URL behind the method, or the same with GET or PUT'
 
-const ENDPOINT_EXAMPLE = 'write "POST /v2/orgs/{orgId}/access", or the same with GET or PUT'
-
-/** Only segments that mean the same to every server: the path is closed to apps in all its spellings. */
+/** Only segments that mean the same to every server: a path below `baseUrl` is closed to apps in all its spellings. */
 export function parseEndpoint(text: string): EndpointRoute {
-  const [, method, path = ''] = /^(GET|POST|PUT) ((?:\/[\w.~!$&'()*+,=:@{}-]+)+\/?)$/.exec(text) ?? []
-  if (method === undefined) throw new Unsuitable(`is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`)
-  const [before = '', after, ...more] = path.split(`/${ORG_ID_SEGMENT}/`)
-  if (after === undefined || after === '' || more.length > 0 || /[{}]/.test(before + after)) {
-    throw new Unsuitable(`needs ${ORG_ID_SEGMENT} once, as a segment before another one: ${ENDPOINT_EXAMPLE}`)
+  const match =
+    /^(GET|POST|PUT) (https?:\/\/[^/?#\\\s]+)?((?:\/[\w.~!$&'()*+,=:@{}-]+)+\/?)(\?[\w.~!$&'()*+,;=:@/?%{}-]*)?$/i.exec(
+      text,
+    )
+  const [, method = '', place, path = '', query = ''] = match ?? []
+  if (method === '' || method !== method.toUpperCase()) {
+    throw new Unsuitable(`is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`)
   }
-  if (!isForwardable(`${before}/x/${after}`)) throw new Unsuitable('has a path with "." or ".." segments')
-  return { method, path }
+  if (place?.includes('@'))
+    throw new Unsuitable('contains a user name or password: tokens.auth says how the App proves itself')
+  if (/[{}]/.test(`${place}${query}`))
+    throw new Unsuitable(`has braces in its host or query: ${ORG_ID_SEGMENT} stands in the path`)
+  if (place !== undefined && !URL.canParse(place))
+    throw new Unsuitable(`is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`)
+  const [before = '', after, ...more] = path.split(`/${ORG_ID_SEGMENT}/`)
+  if (after === '' || more.length > 0 || /[{}]/.test(before + (after ?? ''))) {
+    throw new Unsuitable(`may have ${ORG_ID_SEGMENT} once, as a segment before another one: ${ENDPOINT_EXAMPLE}`)
+  }
+  if (!isForwardable(path.replace(ORG_ID_SEGMENT, 'x'))) throw new Unsuitable('has a path with "." or ".." segments')
+  return { method, base: place === undefined ? undefined : new URL(place), path: path + query }
 }
 
 /** The names that lead to a member of a JSON object. */

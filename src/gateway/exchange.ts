@@ -10,16 +10,18 @@ import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Caller } from '../callers/callers.ts'
-import { causeOf, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
+import { causeForOperator, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
 import { fieldValue } from '../http1/fields.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { ResponseHead } from '../http1/response-head.ts'
 import { pathOf } from '../http1/target.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
+import type { OrgId } from '../org-id.ts'
 import { Attempt, type AttemptSink } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
-import { type AppCredentials, AppKey } from '../token/app-credentials.ts'
+import type { AppCredentials } from '../token/app-credentials.ts'
+import { AppProof } from '../token/app-key.ts'
 import type { RequestKind } from '../token/org-tokens.ts'
 import type { TokenCache, Waiter } from '../token/token-cache.ts'
 import { AccessToken } from '../token/token-source.ts'
@@ -57,7 +59,7 @@ export interface Gateway {
 /** Of a request that is none, what was read before the fault. */
 export type KnownHead = Pick<RequestHead, 'method' | 'target' | 'minorVersion' | 'rawFields'>
 
-type Credential = AccessToken | AppKey
+type Credential = AccessToken | AppProof
 
 /** Methods that may be carried out twice (RFC 9110 §9.2.2, §18.2). Nobody knows of others whether they may. */
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'QUERY', 'PROPFIND', 'REPORT', 'SEARCH'])
@@ -217,7 +219,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** Take a credential, send, judge; and again, until the client has its answer. */
   async #serve(request: Admitted): Promise<void> {
     try {
-      let credential = this.#takeCredential(request) ?? (await this.#waitForToken(request))
+      let credential = request.orgId === undefined ? await this.#proveApp() : this.#takeToken(request.orgId)
+      credential ??= await this.#waitForToken(request)
       if (request.hasContent) await this.#waitForContent(request)
       while (!this.isOver) {
         const next = await this.#send(credential)
@@ -229,13 +232,14 @@ export class Exchange implements RequestInProgress, AttemptSink {
     }
   }
 
-  #takeCredential({ orgId }: Admitted): Credential | undefined {
-    const { tokens, credentials } = this.#gateway
-    if (orgId === undefined) {
-      assert(credentials !== undefined)
-      return credentials.key
-    }
-    const found = tokens.get(orgId, this.#kind)
+  #proveApp(): Promise<Credential> {
+    const { credentials, baseUrl } = this.#gateway
+    assert(credentials !== undefined)
+    return credentials.key.prove(baseUrl.href)
+  }
+
+  #takeToken(orgId: OrgId): Credential | undefined {
+    const found = this.#gateway.tokens.get(orgId, this.#kind)
     if (found !== undefined) this.#writableRecord.token = found.result
     return found?.token
   }
@@ -387,7 +391,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   #judge({ status, challenge }: ResponseHead): Promise<Credential> | undefined {
     const { orgId: org, method, path } = this.#admitted
     const credential = this.#credential
-    if (credential instanceof AppKey) return this.#judgeAsApp(credential, status)
+    if (credential instanceof AppProof) return this.#judgeAsApp(credential, status)
     assert(credential !== undefined && org !== undefined)
     const { tokens } = this.#gateway
     const record = this.#writableRecord
@@ -410,8 +414,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   /** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
-  #judgeAsApp(key: AppKey, status: number): Promise<AppKey> | undefined {
-    const { credentials } = this.#gateway
+  #judgeAsApp({ key }: AppProof, status: number): Promise<AppProof> | undefined {
+    const { credentials, baseUrl } = this.#gateway
     assert(credentials !== undefined)
     if (status >= 200 && status <= 299) credentials.accepted(key)
     if (status !== UNAUTHORIZED) return undefined
@@ -424,7 +428,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
       this.#record?.token === 'replayed'
     )
       return undefined
-    return Promise.resolve(other)
+    return other.prove(baseUrl.href)
   }
 
   /** Waits for the new token and for all of the client's content. */
@@ -524,7 +528,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     const record = this.#writableRecord
     record.code = failure.code
     record.isOfMinter = failure.isOfMinter ?? false
-    record.detail = causeOf(failure)
+    record.detail = causeForOperator(failure)
     record.reason = failure.limit ?? failure.reason
     if (this.#response.hasStarted) this.#response.cut()
     else {

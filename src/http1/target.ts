@@ -50,9 +50,9 @@ export const ORG_ID_SEGMENT = '{orgId}'
 /** Of version 2.0 of the service. It is closed whatever the configuration says. */
 const STANDARD_ENDPOINT = '/v2/orgs/{orgId}/access'
 
-/** The fixed segments of a token endpoint, folded. One segment with the org id is between the two lists. */
+/** The fixed segments of a token endpoint, folded. One segment with the org id is between the two lists, unless there is no first one. */
 interface EndpointSegments {
-  readonly before: readonly string[]
+  readonly before: readonly string[] | undefined
   readonly between: readonly string[]
   /** Servers drop a suffix that picks a format, trim blanks, and stop reading at a control. */
   readonly last: RegExp
@@ -86,12 +86,13 @@ export function tokenEndpointTest(configured = STANDARD_ENDPOINT): (path: string
 function segmentsOf(endpoint: string): EndpointSegments & { readonly name: string } {
   const [version = '', ...rest] = endpoint.split('/').filter((segment) => segment !== '')
   const segments = /^v[\d.]+$/i.test(version) ? rest : [version, ...rest]
+  // Without the org id in the path, all segments but the last are a fixed row before it.
   const at = segments.indexOf(ORG_ID_SEGMENT)
   const fixed = (from: number, to: number) => segments.slice(from, to).map(folded)
   // The suffix may be any other, or none.
   const name = (segments.at(-1) ?? '').replace(/\.(?:json|xml)$/i, '')
   const last = new RegExp(`^\\s*${escaped(folded(name))}\\s*(?:$|[.\\p{Cc}])`, 'u')
-  return { before: fixed(0, at), between: fixed(at + 1, -1), last, name }
+  return { before: at === -1 ? undefined : fixed(0, at), between: fixed(at + 1, -1), last, name }
 }
 
 const escaped = (text: string) => text.replace(/[$()*+.?[\\\]^{|}]/g, '\\$&')
@@ -128,7 +129,7 @@ function endsInEndpoint(names: readonly string[], endpoint: EndpointSegments, en
   while (end > 0 && names[end] === '') end--
   if (!last.test(names[end] ?? '')) return false
   const start = startOfRow(names, between, end)
-  if (start === undefined) return false
+  if (start === undefined || before === undefined) return start !== undefined
   // One segment has the org id. A service may skip segments without a name, and an encoded separator may join two segments into
   // one.
   let named = 0

@@ -1,7 +1,7 @@
 /** One request of a sidecar, `POST /v1/orgs/{orgId}/token`, and its answer. */
 
 import type { Caller } from '../callers/callers.ts'
-import { causeOf, type Failure, TokenError } from '../errors.ts'
+import { causeForOperator, type Failure, TokenError } from '../errors.ts'
 import type { AdmittedTokenRequest, Refusal } from '../gateway/admission.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/problem.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
@@ -94,7 +94,7 @@ export class TokenRequest {
     record.caller ??= failure.caller?.name
     record.orgId ??= failure.orgId
     record.reason = limit === 'no credential' ? (certificateProblem ?? limit) : limit
-    record.detail = causeOf(failure)
+    record.detail = causeForOperator(failure)
     record.status = respondWithProblem(this.#response, record, failure)
     this.#end(code)
   }

@@ -20,6 +20,7 @@ interface CallRequest {
   readonly method: string
   readonly target: string
   readonly fields: readonly string[]
+  readonly content?: Buffer
   readonly ignoresContent?: boolean
 }
 
@@ -40,6 +41,9 @@ export const systemClock: Clock = {
   sleep: (ms, signal) => sleep(ms, undefined, { signal }),
 }
 
+/** The connection of the mints. */
+const MINTS = -1
+
 export interface AskerOptions {
   readonly baseUrl: URL
   /** Of the GETs, below `baseUrl`. */
@@ -47,11 +51,11 @@ export interface AskerOptions {
   /** The names that lead to the token in the answer. */
   readonly field: readonly string[]
   readonly userAgent: string
-  readonly mintRequest: (org: OrgId) => CallRequest
+  readonly mintRequest: (org: OrgId) => Promise<CallRequest>
   /** No text that holds one of them is noted. */
   readonly secrets: readonly Secret[]
-  /** A connection to the service, opened at its first call. */
-  readonly open: () => Wire
+  /** A connection to the service or to the token endpoint, opened at its first call. */
+  readonly open: (to: 'service' | 'endpoint') => Wire
   /** Interrupts the probe. */
   readonly signal: AbortSignal
   readonly clock: Clock
@@ -108,7 +112,7 @@ export class Asker {
   constructor(options: AskerOptions) {
     this.#options = options
     this.field = options.field
-    this.#secrets = options.secrets.map((secret) => secret.reveal().replace(/^Basic /, ''))
+    this.#secrets = options.secrets.map((secret) => secret.reveal())
     this.#interruption = new Promise((resolve) => {
       options.signal.addEventListener('abort', () => resolve(new Error('interrupted')))
     })
@@ -138,7 +142,7 @@ export class Asker {
     if (this.mints.length >= BUDGET.mints) throw new Unaskable(`all ${BUDGET.mints} mints were used`)
     if (this.mints.some(({ isLimited }) => isLimited)) throw new Unaskable('the token endpoint told a limit')
     const at = this.now()
-    const answer = await this.#send(-1, this.#options.mintRequest(org))
+    const answer = await this.#send(MINTS, await this.#options.mintRequest(org))
     // First, because the other texts must hold nothing of the token.
     const reply = this.#readReply(answer, at)
     const date = answer instanceof Error ? Number.NaN : Date.parse(fieldValue(answer.fields, 'date'))
@@ -180,7 +184,7 @@ export class Asker {
 
   async #send(connection: number, request: CallRequest): Promise<EndpointAnswer | Error> {
     this.#throwIfInterrupted()
-    const wire = this.#wires.get(connection) ?? this.#options.open()
+    const wire = this.#wires.get(connection) ?? this.#options.open(connection === MINTS ? 'endpoint' : 'service')
     this.#wires.set(connection, wire)
     const answer = await Promise.race([wire.call(request).catch(failureOf), this.#interruption])
     this.#throwIfInterrupted()

@@ -67,6 +67,9 @@ export interface ConfigFile {
   readonly tokens?: {
     readonly maxOrgs?: number
     readonly endpoint?: string
+    readonly auth?: 'basic' | 'form' | 'jwt' | 'assertion'
+    readonly form?: Readonly<Record<string, string>>
+    readonly json?: Readonly<Record<string, string>>
     readonly field?: string
     readonly lifetime?: string
     readonly settleTime?: string

@@ -4,19 +4,8 @@
  * half-written or wrong, and a service that takes over the new secret later, cost no request.
  */
 
-import { Secret } from '../secret.ts'
-
-/** One secret, as the value of the `Authorization` field: the Basic scheme (RFC 7617), rendered once. */
-export class AppKey extends Secret {
-  readonly secret: Secret
-  /** The last answer of the service to it was a 401. */
-  isRejected = false
-
-  constructor(appId: string, secret: Secret) {
-    super(`Basic ${Buffer.from(`${appId}:${secret.reveal()}`).toString('base64')}`)
-    this.secret = secret
-  }
-}
+import type { Secret } from '../secret.ts'
+import type { AppKey } from './app-key.ts'
 
 /** Of the secret of the file. While it is `rejected`, the one before it is in use, because the service accepts that. */
 export type SecretState = 'loaded' | 'accepted' | 'rejected'
@@ -45,12 +34,17 @@ export class AppCredentials {
     this.key = this.#former = this.#latest = key
   }
 
+  /** Texts that nothing may repeat. */
+  get secrets(): readonly Secret[] {
+    return [this.#latest.secret, this.#former.secret]
+  }
+
   /** Uses `key`, which has the file's secret, from now on. */
   offer(key: AppKey): void {
-    if (this.#latest.equals(key)) return
+    if (isSame(this.#latest, key)) return
     // Half a secret, read while its file was written, must not drive out one that works.
     const kept = this.state === 'accepted' ? this.#latest : this.#former
-    this.#former = kept.equals(key) ? this.#latest : kept
+    this.#former = isSame(kept, key) ? this.#latest : kept
     this.#latest = key
     this.#acceptedAt = undefined
     this.areRejected = false
@@ -103,4 +97,8 @@ export class AppCredentials {
     this.state = state
     this.#onChange(state, key.secret)
   }
+}
+
+function isSame(one: AppKey, other: AppKey): boolean {
+  return one.secret.equals(other.secret)
 }

@@ -6,64 +6,58 @@
 import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
 import { fieldValue } from '../http1/fields.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
-import { ORG_ID_SEGMENT, targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
-import type { AppCredentials, AppKey } from './app-credentials.ts'
+import type { AppCredentials } from './app-credentials.ts'
+import type { AppKey } from './app-key.ts'
+import { type AskedWith, noteOn } from './refusal-note.ts'
 import { answeredAt, limitSeconds, memberOf, parseReply, readTokenReply, tellsLimit } from './token-reply.ts'
+import {
+  endpointBase,
+  endpointText,
+  endpointUrl,
+  type TokenRequest,
+  type TokenRequestSettings,
+  tokenRequest,
+} from './token-request.ts'
 import { AccessToken, type OnCall, type TokenObserver, type TokenSource } from './token-source.ts'
 
-export interface TokenEndpointOptions {
-  readonly baseUrl: URL
-  /** `path` has `{orgId}` in the place of the org id. */
-  readonly endpoint: { readonly method: string; readonly path: string }
+export interface TokenEndpointOptions extends TokenRequestSettings {
   /** The names that lead to the token in the answer. */
   readonly field: readonly string[]
   readonly userAgent: string
   readonly credentials: AppCredentials
   /** The longest time of a mint, whichever secrets it tries. */
   readonly timeoutMs: number
-  /** Sends a request without content, once. `fields` are names and values in turn. Rejects with an `OriginError`. */
-  readonly call: (
-    request: { readonly method: string; readonly target: string; readonly fields: readonly string[] },
-    timeoutMs: number,
-    onCall?: OnCall,
-  ) => Promise<EndpointAnswer>
+  /** Sends a request, once. Rejects with an `OriginError`. */
+  readonly call: (request: TokenRequest, timeoutMs: number, onCall?: OnCall) => Promise<EndpointAnswer>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer: TokenObserver
 }
 
-type Endpoint = Pick<TokenEndpointOptions, 'baseUrl' | 'endpoint'>
-
-/** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`, or with the org id in its place. */
-export function endpointText({ baseUrl, endpoint }: Endpoint, org?: OrgId): string {
-  return `${endpoint.method} ${baseUrl.origin}${endpointTarget({ baseUrl, endpoint }, org)}`
-}
-
-export function endpointTarget({ baseUrl, endpoint }: Endpoint, org?: OrgId): string {
-  const segment = org === undefined ? ORG_ID_SEGMENT : encodeURIComponent(org)
-  return targetPrefix(baseUrl) + endpoint.path.split(ORG_ID_SEGMENT).join(segment)
-}
-
 export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
-  const { baseUrl, endpoint, credentials, timeoutMs, call, rereadSecret, observer } = options
-  const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', options.userAgent]
+  const { credentials, timeoutMs, call, rereadSecret, observer } = options
   const reader = new AnswerReader(options)
   return {
     /** One call; after a 401, one with the other secret: the file may have a new one by now. */
     async mint(org, { reason = 'cold', requestId, replaces } = {}, onCall) {
-      const { method } = endpoint
-      const target = endpointTarget(options, org)
+      const { method } = options.endpoint
+      const url = endpointUrl(options, org)
       const until = performance.now() + timeoutMs
       const tried: AppKey[] = []
       for (let { key } = credentials; ; ) {
-        const fields = ['host', baseUrl.host, 'authorization', key.reveal(), ...accept]
+        const proof = await key.prove(url)
         const startedAt = performance.now()
+        const request = tokenRequest(options, org, proof, options.userAgent)
         let status: number | undefined
-        const outcome = await call({ method, target, fields }, until - startedAt, onCall).then((answer) => {
-          status = answer.status
-          return reader.read(answer, org, startedAt, Date.now())
-        }, meaningOfFailure)
+        const outcome = await call(request, until - startedAt, onCall).then(
+          (answer) => {
+            status = answer.status
+            const secrets = [...credentials.secrets, proof, ...(replaces === undefined ? [] : [replaces])]
+            return reader.read(answer, org, startedAt, Date.now(), { key, secrets })
+          },
+          (error: unknown) => reader.meaningOfFailure(error),
+        )
         const durationMs = performance.now() - startedAt
         let error = outcome instanceof TokenError ? outcome : undefined
         let other: AppKey | undefined
@@ -72,11 +66,11 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
           tried.push(key)
           await rereadSecret?.()
           if (performance.now() < until) other = credentials.next(tried)
-          if (other === undefined && replaces === undefined && credentials.wereAccepted) error = notLinked(status)
+          if (other === undefined && replaces === undefined && credentials.wereAccepted)
+            error = notLinked(status, error)
         } else if (error === undefined || error.code === 'org_access_refused') {
           credentials.accepted(key) // an endpoint that refuses an org has accepted the App
         }
-        const url = baseUrl.origin + target
         observer.mintSettled?.({ org, method, url, reason, requestId, durationMs, error })
         if (!(outcome instanceof TokenError)) return outcome
         if (other === undefined) throw error
@@ -87,32 +81,41 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
 }
 
 /** The App was accepted before, and some services answer 401 for an Org that has not linked with it. */
-function notLinked(tokenEndpointStatus: number | undefined): TokenError {
+function notLinked(tokenEndpointStatus: number | undefined, { note }: TokenError): TokenError {
   const says = `The token endpoint answered ${tokenEndpointStatus}: the Org is not linked, or the App secret is no longer accepted.`
-  return new TokenError('org_access_refused', says, { tokenEndpointStatus, trouble: 'credentials' })
+  return new TokenError('org_access_refused', says, { tokenEndpointStatus, trouble: 'credentials', note })
 }
 
 /** Statuses by which a server says that it has no such call. The token endpoint itself may mean the org by 404. */
 const NO_SUCH_CALL: readonly number[] = [400, 404, 405, 411, 415]
 
 /** What an answer means depends on whether a call has ever succeeded: if none has, the address may be wrong. */
+type Asked = Pick<TokenEndpointOptions, 'baseUrl' | 'endpoint' | 'field'>
+
 export class AnswerReader {
-  readonly #options: Endpoint & Pick<TokenEndpointOptions, 'field'>
+  readonly #options: Asked
   #hasSucceeded = false
   /** The first one; the second shows that it is not about one org. */
   #refusedOrg: OrgId | undefined
 
-  constructor(options: Endpoint & Pick<TokenEndpointOptions, 'field'>) {
+  constructor(options: Asked) {
     this.#options = options
   }
 
   /** `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day. */
-  read(answer: EndpointAnswer, org: OrgId, startedAt: number, wallNowMs: number): AccessToken | TokenError {
+  read(
+    answer: EndpointAnswer,
+    org: OrgId,
+    startedAt: number,
+    wallNowMs: number,
+    asked?: AskedWith,
+  ): AccessToken | TokenError {
     const { status, fields, content } = answer
     const { field } = this.#options
     const nowMs = answeredAt(fields, wallNowMs)
     const failure = (code: TokenErrorCode, says: string, options?: TokenErrorOptions) =>
-      new TokenError(code, `The token endpoint answered ${status}${says}.`, options)
+      new TokenError(code, `The token endpoint answered ${status}${says}.`, { note, ...options })
+    const note = asked && noteOn(answer, wallNowMs, asked)
     const refusal = { tokenEndpointStatus: status, trouble: 'refusal' } as const
     const url = endpointText(this.#options)
     if (status < 300) {
@@ -125,7 +128,7 @@ export class AnswerReader {
       }
     }
     if (status < 400) {
-      const host = hostOf(fieldValue(fields, 'location'), this.#options.baseUrl)
+      const host = hostOf(fieldValue(fields, 'location'), endpointBase(this.#options))
       return failure('token_response_invalid', ` to ${url}: a redirect${host}, which is not followed`, refusal)
     }
     if (status === 401 || (status === 400 && errorIn(content) === 'invalid_client')) {
@@ -142,6 +145,20 @@ export class AnswerReader {
       return failure('token_response_invalid', ` to ${url}: ${what}`, refusal)
     }
     return failure('org_access_refused', this.#refusesEvery(org), refusal)
+  }
+
+  /** Names the system's code, never what was sent or received. */
+  meaningOfFailure(error: unknown): TokenError {
+    if (!(error instanceof OriginError)) throw error
+    const { code, message, cause } = error
+    const detail = cause instanceof Error && 'code' in cause ? cause.code : message
+    const told = causeOf(error) ?? `The call of the token endpoint failed (${detail}).`
+    // Of another host than the service, a message must name it.
+    const isElsewhere = this.#options.endpoint.base !== undefined
+    const hint = isElsewhere ? `${endpointText(this.#options)}: ${told.replaceAll('baseUrl', 'tokens.endpoint')}` : told
+    const isBroken = code === 'http_protocol_error' || code === 'http_response_incomplete'
+    const unavailable = code.endsWith('_timeout') ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
+    return new TokenError(isBroken ? 'token_response_invalid' : unavailable, hint, { cause: error })
   }
 
   #refusesEvery(org: OrgId): string {
@@ -163,15 +180,4 @@ function errorIn(content: Buffer): unknown {
 /** Of a redirect, only the host is told: the rest may hold a secret. */
 function hostOf(location: string, { href }: URL): string {
   return location !== '' && URL.canParse(location, href) ? ` to ${new URL(location, href).host}` : ''
-}
-
-/** Names the system's code, never what was sent or received. */
-function meaningOfFailure(error: unknown): TokenError {
-  if (!(error instanceof OriginError)) throw error
-  const { code, message, cause } = error
-  const detail = cause instanceof Error && 'code' in cause ? cause.code : message
-  const hint = causeOf(error) ?? `The call of the token endpoint failed (${detail}).`
-  const isBroken = code === 'http_protocol_error' || code === 'http_response_incomplete'
-  const unavailable = code.endsWith('_timeout') ? 'token_endpoint_timeout' : 'token_endpoint_unavailable'
-  return new TokenError(isBroken ? 'token_response_invalid' : unavailable, hint, { cause: error })
 }

@@ -22,6 +22,8 @@ describe('the source of a value', () => {
     expect([config.proxies, config.fleet.store, config.listen.callerKeyFile]).toEqual([undefined, undefined, undefined])
     const unset = [...given].filter(([, { source }]) => source === 'not set').map(([key]) => key)
     expect(unset.filter((key) => !key.endsWith('File'))).toEqual([
+      'tokens.form',
+      'tokens.json',
       'fleet.store',
       'fleet.username',
       'minter.address',

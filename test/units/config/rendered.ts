@@ -5,6 +5,7 @@ import { declaration } from '../../../src/config/schema.ts'
 import { outsideName, type Setting, type SettingKey, settings } from '../../../src/config/settings.ts'
 
 const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
+const IN_FILE_ONLY: readonly SettingKey[] = ['callers', 'tokens.form', 'tokens.json']
 const TABLE_BEGIN = '<!-- settings:begin -->'
 const TABLE_END = '<!-- settings:end -->'
 
@@ -44,6 +45,7 @@ interface Schema {
   readonly anyOf?: readonly Schema[]
   readonly items?: Schema
   readonly properties?: Readonly<Record<string, Schema>>
+  readonly additionalProperties?: Schema | boolean
 }
 
 const TYPES: Readonly<Record<string, string>> = {
@@ -54,7 +56,8 @@ const TYPES: Readonly<Record<string, string>> = {
 }
 
 /** TypeScript for a JSON Schema of the kinds that the declaration makes. */
-function typeOf({ type = [], enum: choices, anyOf, items, properties }: Schema, indent = ''): string {
+function typeOf(schema: Schema, indent = ''): string {
+  const { type = [], enum: choices, anyOf, items, properties, additionalProperties } = schema
   if (properties !== undefined) {
     const inner = `${indent}  `
     const lines = Object.entries(properties).map(
@@ -67,7 +70,8 @@ function typeOf({ type = [], enum: choices, anyOf, items, properties }: Schema, 
     const item = typeOf(items, indent)
     return `readonly ${item.includes(' | ') ? `(${item})` : item}[]`
   }
-  const types = anyOf?.map((schema) => typeOf(schema, indent)) ?? [type].flat().map((name) => TYPES[name])
+  if (typeof additionalProperties === 'object') return `Readonly<Record<string, ${typeOf(additionalProperties)}>>`
+  const types = anyOf?.map((each) => typeOf(each, indent)) ?? [type].flat().map((name) => TYPES[name])
   if (types.length === 0 || types.includes(undefined)) throw new Error(`no type for ${JSON.stringify(type)}`)
   return [...new Set(types)].join(' | ')
 }
@@ -132,7 +136,7 @@ function groupLines(group: string | undefined): string[] {
 function referenceLines(setting: Setting): string[] {
   const [name = '', ...groups] = setting.key.split('.').reverse()
   const indent = '  '.repeat(groups.length)
-  const variable = setting.key === 'callers' ? [] : [setting.variable]
+  const variable = IN_FILE_ONLY.includes(setting.key) ? [] : [setting.variable]
   const reload = setting.isReloadable ? ['A reload applies it.'] : []
   const lines = [...wrapped([setting.description, ...reload].join(' ')), ...variable]
   const comment = lines.map((line) => `${indent}# ${line}`)

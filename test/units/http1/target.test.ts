@@ -126,11 +126,19 @@ describe('a token endpoint of the configuration', () => {
     ['/{orgId}/token.json', '/any/b/token'],
     ['/{orgId}/token.json', '/b/token.xml'],
     ['/{orgId}/a.b:c', '/x/a.b:c'],
+    ['/v2/oauth/token', '/v1/oauth/token'],
+    ['/v2/oauth/token', '/prefix/OAUTH//to%6ben/'],
+    ['/v2/oauth/token', '/oauth%2ftoken;x'],
+    ['/v2/oauth/token', '/v2/orgs/b/access'],
   ])('%s is recognized in %s', (endpoint, target) => {
     expect(shows(endpoint, target)).toBe(true)
   })
 
   test.each([
+    ['/v2/oauth/token', '/v2/token'],
+    ['/v2/oauth/token', '/v2/oauth/tokens'],
+    ['/v2/oauth/token', '/v2/oauth/token/x'],
+    ['/v2/oauth/token', '/v2/oauth/x/token'],
     ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens'],
     ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens/news'],
     ['/v2.1/tenants/{orgId}/tokens/new', '/v2.1/tenants/b/tokens/new/x'],

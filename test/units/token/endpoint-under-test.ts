@@ -4,7 +4,8 @@ import type { OrgId } from '../../../src/org-id.ts'
 import { call } from '../../../src/origin/call.ts'
 import { Origin, type OriginOptions } from '../../../src/origin/origin.ts'
 import { Secret } from '../../../src/secret.ts'
-import { AppCredentials, AppKey } from '../../../src/token/app-credentials.ts'
+import { AppCredentials } from '../../../src/token/app-credentials.ts'
+import { AppKey } from '../../../src/token/app-key.ts'
 import { type TokenEndpointOptions, tokenEndpoint } from '../../../src/token/token-endpoint.ts'
 import type { SettledMint, TokenSource } from '../../../src/token/token-source.ts'
 import type { Service } from '../../support/service.ts'
@@ -14,7 +15,7 @@ export const GLOBEX = 'globex' as OrgId
 
 /** As version 2.0 of the service has it. */
 export const ENDPOINT = {
-  endpoint: { method: 'POST', path: '/v2/orgs/{orgId}/access' },
+  endpoint: { method: 'POST', base: undefined, path: '/v2/orgs/{orgId}/access' },
   field: ['orgAccessToken'],
 } as const
 
@@ -32,7 +33,7 @@ export class EndpointUnderTest implements AsyncDisposable {
     const baseUrl = new URL(service.baseUrl)
     const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
     this.#origin = new Origin(origin)
-    this.credentials = new AppCredentials(new AppKey(appId, new Secret(appSecret)))
+    this.credentials = options.credentials ?? new AppCredentials(new AppKey(appId, new Secret(appSecret)))
     this.endpoint = tokenEndpoint({
       baseUrl,
       credentials: this.credentials,

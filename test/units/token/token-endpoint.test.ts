@@ -1,3 +1,4 @@
+import { generateKeyPairSync } from 'node:crypto'
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { inspect } from 'node:util'
@@ -6,7 +7,8 @@ import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
 import { tunnelFor } from '../../../src/origin/proxy-tunnel.ts'
 import { Secret } from '../../../src/secret.ts'
-import { AppKey } from '../../../src/token/app-credentials.ts'
+import { AppCredentials } from '../../../src/token/app-credentials.ts'
+import { AppKey } from '../../../src/token/app-key.ts'
 import { Canaries } from '../../support/canaries.ts'
 import { startConnectProxy } from '../../support/connect-proxy.ts'
 import type { Reply } from '../../support/origin-connection.ts'
@@ -47,7 +49,7 @@ describe('the call', () => {
       acceptsAnyToken: true,
       script: () => ({ content: '{"expires_in":60,"data":{"token":"t.k"}}' }),
     })
-    const endpoint = { method: 'PUT', path: '/v2.1/tenants/{orgId}/tokens/new' }
+    const endpoint = { method: 'PUT', base: undefined, path: '/v2.1/tenants/{orgId}/tokens/new' }
     await using client = new EndpointUnderTest(service, { endpoint, field: ['data', 'token'] })
     const token = await client.endpoint.mint('a:$&' as OrgId)
     expect([token.reveal(), token.statedLifeMs]).toEqual(['Bearer t.k', 60_000])
@@ -349,12 +351,87 @@ test('a refusal of the org proves the App credentials', async () => {
   expect(client.credentials).toMatchObject({ wereAccepted: true, key: { isRejected: false } })
 })
 
+describe('what the endpoint says about a refusal', () => {
+  const noteOf = async (reply: Reply, options?: ConstructorParameters<typeof EndpointUnderTest>[1]) => {
+    await using service = await startService({ mint: replyWith(reply) })
+    await using client = new EndpointUnderTest(service, options)
+    const { note, hint } = await failureOf(client.endpoint.mint(ACME))
+    return { note, hint }
+  }
+  const json = (value: unknown): Reply => ({ status: 403, content: JSON.stringify(value) })
+
+  test('is for operators: never in the hint, which the client gets', async () => {
+    const { note, hint } = await noteOf(json({ error: 'access_denied', error_description: 'not\r\n a member' }))
+    expect(note).toBe('It says: access_denied: not a member')
+    expect(hint).not.toContain('member')
+    expect((await noteOf(json({ message: 'Integration must not be suspended' }))).note).toContain('suspended')
+    expect((await noteOf(json({ error: { message: 'quota' } }))).note).toContain('quota')
+  })
+
+  test('has at most 200 characters, and no long words that may be a token', async () => {
+    expect((await noteOf(json({ message: 'é'.repeat(500) }))).note).toBe(`It says: ${'é'.repeat(200)}`)
+    const uuid = '6f3c7f5e-7a2b-4a7e-9a51-0e9d2b7d8c11'
+    expect((await noteOf(json({ message: `trace ${uuid} ${'a'.repeat(30)}` }))).note).toBe(
+      `It says: trace … ${'a'.repeat(30)}`,
+    )
+  })
+
+  test.each([[{}], [[]], ['text'], [null], [{ message: 7 }], [{ error: {} }]])('%j says nothing', async (value) => {
+    expect((await noteOf(json(value))).note).toBeUndefined()
+  })
+
+  const privateKey = () => String(generateKeyPairSync('ed25519').privateKey.export({ format: 'pem', type: 'pkcs8' }))
+  test.each([
+    [95, 'behind that'],
+    [-3_600, 'ahead of that'],
+    [20, undefined],
+  ])('a clock %d s ahead is told with a 401 to a JWT', async (aheadSeconds, told) => {
+    await using service = await startService()
+    service.origin.script = () => {
+      const date = new Date(Date.now() + aheadSeconds * 1_000)
+      return { status: 401, fields: ['Date', date.toUTCString()] }
+    }
+    const credentials = new AppCredentials(new AppKey('app', new Secret(privateKey()), 'jwt'))
+    await using client = new EndpointUnderTest(service, { credentials })
+    const { note = '' } = await failureOf(client.endpoint.mint(ACME))
+    const [, seconds, side] = /^The clock of this machine is (\d+) s (.+) of the endpoint\.$/.exec(note) ?? []
+    expect(side).toBe(told)
+    // The field has whole seconds.
+    if (told !== undefined) expect(Math.abs(Number(seconds) - Math.abs(aheadSeconds))).toBeLessThanOrEqual(1)
+  })
+
+  test('a secret that servers change when they decode Basic as a form', async () => {
+    const noteWith = async (secret: string) => {
+      const credentials = new AppCredentials(new AppKey('app', new Secret(secret)))
+      return (await noteOf({ status: 401 }, { credentials })).note
+    }
+    for (const secret of ['a+b', 'a%b', 'a:b']) expect(await noteWith(secret)).toContain('tokens.auth: form')
+    expect(await noteWith('ab')).toBeUndefined()
+  })
+})
+
+/** The spellings in which a server gives a secret back. */
+function echoesOf(secret: string): string[] {
+  const bytes = Buffer.from(secret)
+  return [
+    secret,
+    secret.toUpperCase(),
+    encodeURIComponent(secret),
+    new URLSearchParams({ x: secret }).toString(),
+    bytes.toString('hex'),
+    ...['', 'x', 'xy'].map((before) => Buffer.from(before + secret).toString('base64')),
+    bytes.toString('base64url'),
+  ].map((text) => `bad credentials: ${text}`)
+}
+
 test('no failure contains the secret, the App key or the reply of the endpoint', async () => {
   const replies = (service: Service): Reply[] => [
     { status: 401, reason: service.tokens.appSecret.replace(/[^\x20-\x7e]/g, ''), content: service.tokens.appSecret },
     { status: 500, content: `Basic ${service.tokens.apiKey}` },
     { content: `{"orgAccessToken":"${service.tokens.marker} with a space"}` },
     { status: 302, fields: ['Location', `http://x/?${service.tokens.marker}`] },
+    ...echoesOf(service.tokens.appSecret).map((message) => ({ status: 403, content: JSON.stringify({ message }) })),
+    { status: 400, content: JSON.stringify({ error: { message: service.tokens.apiKey } }) },
   ]
   await using service = await startService()
   await using client = new EndpointUnderTest(service)

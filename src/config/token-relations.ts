@@ -1,0 +1,74 @@
+/** What contradicts itself in the settings of the token request. */
+
+import { ORG_ID_SEGMENT } from '../http1/target.ts'
+import { closedPath } from '../token/token-request.ts'
+import { isReadableOnTheWay } from './address.ts'
+import { unfitFor } from './files.ts'
+import type { Report, SoundSettings } from './relations.ts'
+
+/** Secrets do not stand in settings. */
+const SECRET_NAMES: readonly string[] = ['client_secret', 'client_assertion', 'password', 'refresh_token']
+
+export function reportTokenRequest(settings: SoundSettings, refuse: Report): void {
+  reportContent(settings, refuse)
+  reportEndpoint(settings, refuse)
+  reportProof(settings, refuse)
+}
+
+function reportContent({ tokens }: SoundSettings, refuse: Report): void {
+  const { auth, form = {}, json = {} } = tokens
+  if ('form' in tokens && 'json' in tokens) refuse('tokens.json', 'is set, and so is tokens.form: keep one')
+  for (const [key, names] of Object.entries({ 'tokens.form': Object.keys(form), 'tokens.json': Object.keys(json) })) {
+    for (const name of names) {
+      if (name.includes(ORG_ID_SEGMENT)) refuse(key, `has ${ORG_ID_SEGMENT} in a name: it stands in values`)
+      if (SECRET_NAMES.includes(name.toLowerCase())) {
+        refuse(key, `has ${name}, and secrets do not stand in settings: appSecretFile and tokens.auth show the secret`)
+      }
+    }
+  }
+  if (auth !== 'form' && auth !== 'assertion') return
+  if ('client_id' in form) refuse('tokens.form', `has client_id, which tokens.auth: ${auth} adds: remove it`)
+  if ('json' in tokens) refuse('tokens.auth', `is ${auth}, which needs a form, but tokens.json is set`)
+  else if (auth === 'assertion' && !('form' in tokens)) {
+    refuse('tokens.auth', 'is assertion, which needs tokens.form, such as grant_type: client_credentials')
+  }
+}
+
+function reportEndpoint({ tokens, baseUrl, origin }: SoundSettings, refuse: Report): void {
+  const { endpoint, auth, form, json } = tokens
+  if (endpoint === undefined) return
+  const { method, base, path } = endpoint
+  const hasContent = 'form' in tokens || 'json' in tokens || auth === 'form' || auth === 'assertion'
+  if (method === 'GET' && hasContent) refuse('tokens.endpoint', 'is a GET, which has no content: write POST or PUT')
+  const isSound = ['form', 'json'].every((name) => !(name in tokens)) || form !== undefined || json !== undefined
+  const places = [path, ...Object.values(form ?? {}), ...Object.values(json ?? {})]
+  const count = places.join('\n').split(ORG_ID_SEGMENT).length - 1
+  if (isSound && count !== 1) {
+    const found = count === 0 ? 'names the Org nowhere' : 'is not the only place of the Org'
+    refuse('tokens.endpoint', `${found}: put ${ORG_ID_SEGMENT} once into its path, tokens.form or tokens.json`)
+  }
+  if (base !== undefined && isReadableOnTheWay(base) && origin.allowInsecure === false) {
+    refuse('tokens.endpoint', 'is plain http to another machine: use https, or set origin.allowInsecure to true')
+  }
+  const closed = baseUrl && closedPath({ baseUrl, endpoint })
+  const segments = (closed ?? '').split('/').filter((segment) => segment !== '')
+  if (/^v\d[\d.]*$/i.test(segments[0] ?? '')) segments.shift()
+  if (closed !== undefined && segments.length < 2) {
+    refuse('tokens.endpoint', 'has one segment, which would close every path that ends so: give it another path')
+  }
+}
+
+function reportProof({ tokens, appRoutes = [], minter, ...rest }: SoundSettings, refuse: Report): void {
+  const { auth } = tokens
+  if (auth === undefined || 'url' in minter) return
+  if (appRoutes.length > 0 && auth !== 'basic' && auth !== 'jwt') {
+    refuse('appRoutes', `is set, but tokens.auth is ${auth}, which is for the token endpoint: use basic or jwt`)
+  }
+  for (const [key, secret] of Object.entries({
+    appSecretFile: rest.appSecretFile?.content,
+    appSecret: rest.appSecret,
+  })) {
+    const problem = secret && unfitFor(auth, secret)
+    if (problem !== undefined) refuse(key, problem)
+  }
+}

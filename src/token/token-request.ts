@@ -1,0 +1,93 @@
+/** The request that gets a token, as the settings declare it. Nothing of a client's request is in it but the Org. */
+
+import { ORG_ID_SEGMENT, targetPrefix } from '../http1/target.ts'
+import type { OrgId } from '../org-id.ts'
+import type { AppProof } from './app-key.ts'
+
+export interface EndpointRoute {
+  readonly method: string
+  /** Scheme, host and port of another place than `baseUrl`. */
+  readonly base: URL | undefined
+  /** Below `base` or `baseUrl`, with `{orgId}` in the place of the org id, and with a query if there is one. */
+  readonly path: string
+}
+
+export interface TokenRequestSettings {
+  readonly baseUrl: URL
+  readonly endpoint: EndpointRoute
+  /** The content: names and values, in which `{orgId}` stands for the org id. At most one of the two. */
+  readonly form?: Readonly<Record<string, string>> | undefined
+  readonly json?: Readonly<Record<string, string>> | undefined
+}
+
+export interface TokenRequest {
+  readonly method: string
+  readonly target: string
+  /** Names and values in turn. */
+  readonly fields: readonly string[]
+  readonly content?: Buffer
+}
+
+type Endpoint = Pick<TokenRequestSettings, 'baseUrl' | 'endpoint'>
+
+/** Where the call goes. */
+export function endpointBase({ baseUrl, endpoint }: Endpoint): URL {
+  return endpoint.base ?? baseUrl
+}
+
+function endpointTarget(settings: Endpoint, org?: OrgId): string {
+  const target = targetPrefix(endpointBase(settings)) + settings.endpoint.path
+  return org === undefined ? target : inPlace(target, encodeURIComponent(org))
+}
+
+export function endpointUrl(settings: Endpoint, org?: OrgId): string {
+  return endpointBase(settings).origin + endpointTarget(settings, org)
+}
+
+/** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`, or with the org id in its place. */
+export function endpointText(settings: Endpoint, org?: OrgId): string {
+  return `${settings.endpoint.method} ${endpointUrl(settings, org)}`
+}
+
+/** The path below `baseUrl` that is the endpoint, and so is closed to apps; undefined if the endpoint lies elsewhere. */
+export function closedPath({ baseUrl, endpoint }: Endpoint): string | undefined {
+  const [path = ''] = endpoint.path.split('?')
+  if (endpoint.base === undefined) return path
+  const prefix = targetPrefix(baseUrl)
+  const isBelow = endpoint.base.origin === baseUrl.origin && path.startsWith(`${prefix}/`)
+  return isBelow ? path.slice(prefix.length) : undefined
+}
+
+export function tokenRequest(
+  settings: TokenRequestSettings,
+  org: OrgId,
+  proof: AppProof,
+  userAgent: string,
+): TokenRequest {
+  const authorization = proof.place === 'authorization' ? ['authorization', proof.reveal()] : []
+  const content = contentOf(settings, org, proof)
+  const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', userAgent]
+  return {
+    method: settings.endpoint.method,
+    target: endpointTarget(settings, org),
+    fields: ['host', endpointBase(settings).host, ...authorization, ...accept, ...(content?.fields ?? [])],
+    ...(content && { content: Buffer.from(content.text) }),
+  }
+}
+
+function contentOf({ form, json }: TokenRequestSettings, org: OrgId, proof: AppProof) {
+  const withOrg = (members: Readonly<Record<string, string>>) =>
+    Object.fromEntries(Object.entries(members).map(([name, value]) => [name, inPlace(value, org)]))
+  if (json !== undefined) {
+    return { fields: ['content-type', 'application/json'], text: JSON.stringify(withOrg(json)) }
+  }
+  if (form === undefined && proof.place !== 'form') return undefined
+  const members = [new URLSearchParams(withOrg(form ?? {})).toString()]
+  if (proof.place === 'form') members.push(proof.reveal())
+  const text = members.filter((part) => part !== '').join('&')
+  return { fields: ['content-type', 'application/x-www-form-urlencoded'], text }
+}
+
+function inPlace(text: string, org: string): string {
+  return text.split(ORG_ID_SEGMENT).join(org)
+}

@@ -1,0 +1,130 @@
+import { generateKeyPairSync } from 'node:crypto'
+import { describe, expect, test } from 'vitest'
+import { loadConfig } from '../../../src/config/load.ts'
+import { GOOD, problemsOf, refusalOf, refusalWith, withFile } from './refusal.ts'
+
+const pem = (key: { export(options: object): string | Buffer }, options: object = {}) =>
+  String(key.export({ format: 'pem', type: 'pkcs8', ...options }))
+const rsa = generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey
+const p256 = generateKeyPairSync('ec', { namedCurve: 'P-256' }).privateKey
+
+const tokens = (...lines: string[]) => `tokens:\n${lines.map((line) => `  ${line}\n`).join('')}`
+const FORM = 'form: { organization: "{orgId}" }'
+const ELSEWHERE = 'endpoint: "POST https://login.example.com/oauth/token"'
+
+describe('a token request is refused', () => {
+  test.each<[string, string]>([
+    [tokens('endpoint: "POST /v2/oauth/token"'), 'names the Org nowhere'],
+    [tokens(FORM), 'is not the only place of the Org'],
+    [tokens(ELSEWHERE, 'form: { a: "{orgId}", b: "x-{orgId}" }'), 'is not the only place of the Org'],
+    [tokens(ELSEWHERE, 'form: { "{orgId}": "{orgId}" }'), 'in a name'],
+    [tokens(ELSEWHERE, FORM, 'json: { x: "y" }'), 'is set, and so is tokens.form'],
+    [tokens('endpoint: "GET https://login.example.com/oauth/token"', FORM), 'is a GET, which has no content'],
+    [tokens('endpoint: "GET /v2/orgs/{orgId}/token"', 'auth: form'), 'is a GET, which has no content'],
+    [tokens(ELSEWHERE, 'auth: form', 'json: { a: "{orgId}" }'), 'is form, which needs a form'],
+    [tokens(ELSEWHERE, 'auth: form', 'form: { a: "{orgId}", client_id: x }'), 'has client_id'],
+    [tokens(ELSEWHERE, 'form: { a: "{orgId}", client_secret: x }'), 'secrets do not stand in settings'],
+    [tokens(ELSEWHERE, 'json: { a: "{orgId}", password: x }'), 'secrets do not stand in settings'],
+    [tokens('endpoint: "POST http://login.example.com/{orgId}/token"'), 'is plain http to another machine'],
+    [tokens('endpoint: "POST /token"', FORM), 'has one segment, which would close every path'],
+    [tokens('endpoint: "POST /v2/token"', FORM), 'has one segment, which would close every path'],
+    [tokens('endpoint: "POST https://api.example.com/v1.2/token"', FORM), 'has one segment'],
+    [
+      tokens(ELSEWHERE, FORM, 'auth: form').concat('appRoutes: ["POST /v2/links"]\n'),
+      'is set, but tokens.auth is form',
+    ],
+    [tokens(ELSEWHERE, 'form: text'), 'is not a mapping of names and text'],
+    [tokens(ELSEWHERE, 'form: { a: [b] }'), 'has a value that is not text'],
+  ])('%s', async (content, problem) => {
+    expect(await problemsOf(content)).toEqual([expect.stringContaining(problem)])
+  })
+
+  test('with every problem at once', async () => {
+    const content = tokens(
+      'endpoint: "GET http://login.example.com/oauth/token"',
+      'auth: assertion',
+      'json: { refresh_token: a }',
+    )
+    expect((await problemsOf(content)).map((line) => line.slice(line.indexOf('): ') + 3).slice(0, 24))).toEqual([
+      'has refresh_token, and s',
+      'is assertion, which need',
+      'is a GET, which has no c',
+      'names the Org nowhere: p',
+      'is plain http to another',
+      'is no private key that c',
+    ])
+  })
+
+  test.each([
+    'POST https://{orgId}.example.com/oauth/token',
+    'POST https://login.example.com/oauth/token?org={orgId}',
+    'POST https://user:password@login.example.com/{orgId}/token',
+    'POST https://login.example.com/{orgId}/token#part',
+    'POST https://login.example.com/{orgId}',
+    'POST https://login.example.com/../{orgId}/token',
+    'POST ftp://login.example.com/{orgId}/token',
+    'post https://login.example.com/{orgId}/token',
+    'POST https://login.example.com:x/{orgId}/token',
+  ])('%s', async (endpoint) => {
+    const [line, ...more] = await refusalWith({ OAP_TOKENS_ENDPOINT: endpoint })
+    expect([line?.startsWith('tokens.endpoint (OAP_TOKENS_ENDPOINT): '), more]).toEqual([true, []])
+    expect(line).not.toContain('password@')
+  })
+
+  test('the content stands in a file only', async () => {
+    expect(await refusalWith({ OAP_TOKENS_FORM: '{a: b}' })).toEqual([
+      expect.stringContaining('tokens.form (OAP_TOKENS_FORM): "{a: b}" is not a mapping of names and text'),
+    ])
+  })
+})
+
+describe('the secret fits tokens.auth', () => {
+  const encrypted = pem(rsa, { cipher: 'aes-256-cbc', passphrase: 'x' })
+  test.each<[string, string, string]>([
+    ['jwt', 'a password', 'is no private key'],
+    ['jwt', encrypted, 'not encrypted'],
+    ['jwt', pem(generateKeyPairSync('rsa', { modulusLength: 1024 }).privateKey), '2048 bits or more'],
+    ['jwt', pem(generateKeyPairSync('ec', { namedCurve: 'P-384' }).privateKey), 'P-256'],
+    ['jwt', pem(rsa).slice(0, 300), 'may be only half written'],
+    ['jwt', pem(rsa) + pem(p256), 'more than one'],
+    ['basic', pem(rsa), 'holds a private key, but tokens.auth is basic'],
+  ])('%s: refused', async (auth, secret, problem) => {
+    const lines = await refusalWith({ OAP_APP_SECRET: secret, OAP_TOKENS_AUTH: auth })
+    expect(lines).toEqual([expect.stringContaining(problem)])
+    expect(lines.join()).not.toContain('MII')
+  })
+
+  test.each<[string, string]>([
+    ['PKCS#8', pem(rsa)],
+    ['PKCS#1', pem(rsa, { type: 'pkcs1' })],
+    [
+      'SEC1 behind its parameters',
+      `-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n${pem(p256, { type: 'sec1' })}`,
+    ],
+    ['Ed25519', pem(generateKeyPairSync('ed25519').privateKey)],
+    ['lines with CR', pem(rsa).replaceAll('\n', '\r\n')],
+  ])('%s', async (_, secret) => {
+    const { OAP_APP_SECRET: __, ...env } = GOOD
+    const content = `appSecretFile: app.pem\n${tokens('auth: jwt')}`
+    await withFile(
+      content,
+      async (file) => {
+        const { config, given } = await loadConfig({ file, env })
+        expect(config.app?.appSecret.reveal()).toMatch(/^-----BEGIN [A-Z ]*PRIVATE KEY-----\n[^\r]+\n$/)
+        expect(given.get('appSecretFile')?.text).toBe('app.pem')
+      },
+      { 'app.pem': secret },
+    )
+  })
+
+  test('a key file that is none', async () => {
+    const { OAP_APP_SECRET: _, ...env } = GOOD
+    await withFile(
+      `appSecretFile: app.pem\n${tokens('auth: jwt')}`,
+      async (file) => {
+        expect(await refusalOf({ file, env })).toEqual([expect.stringContaining('appSecretFile')])
+      },
+      { 'app.pem': '-----BEGIN PRIVATE KEY-----\nTUlJ\n-----END PRIVATE KEY-----\n' },
+    )
+  })
+})
