@@ -1,6 +1,7 @@
 /** Opens pools of connections to the service, and calls the token endpoint over one of them. */
 
 import type { SecureContext } from 'node:tls'
+import type { Download } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
 import { type CallRequest, call } from '../origin/call.ts'
@@ -93,5 +94,19 @@ export function openWire(origin: Origin, timeoutMs: number) {
   return {
     call: (request: CallRequest): Promise<EndpointAnswer> => call(origin, request, timeoutMs),
     close: () => origin.close(),
+  }
+}
+
+/** Key sets of callers are fetched so: each call has a connection of its own. */
+export function keySetDownload(lookup?: ConnectorOptions['lookup']): Download {
+  return async ({ url, fields, secureContext, timeoutMs, signal }) => {
+    const origin = new Origin({ baseUrl: url, connections: 1, connectTimeoutMs: timeoutMs, secureContext, lookup })
+    const request = { method: 'GET', target: url.pathname + url.search, fields: ['host', url.host, ...fields] }
+    const close = () => origin.close()
+    signal.addEventListener('abort', close, { once: true })
+    return await call(origin, request, timeoutMs).finally(() => {
+      signal.removeEventListener('abort', close)
+      close()
+    })
   }
 }

@@ -11,6 +11,7 @@ import { targetPrefix, tokenEndpointTest } from '../http1/target.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
 import { closedPath } from '../token/token-request.ts'
+import { keySetDownload } from './origin.ts'
 
 export class LiveRules {
   current: AdmissionRules
@@ -21,7 +22,10 @@ export class LiveRules {
   readonly #instance = randomBytes(9).toString('base64url')
 
   constructor(config: Config, events: Omit<KeySetsObserver, 'keySetChanged'>, lookup?: LookupFunction) {
-    this.#keySets = new KeySets({ ...events, keySetChanged: () => this.current.callers?.forgetTokens() }, lookup)
+    this.#keySets = new KeySets(
+      { ...events, keySetChanged: () => this.current.callers?.forgetTokens() },
+      keySetDownload(lookup),
+    )
     this.#isTokenEndpoint = tokenEndpointTest(closedPath({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint }))
     this.current = this.#rulesOf(config)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }

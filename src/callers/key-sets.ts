@@ -1,11 +1,8 @@
 /** The key sets of all callers with a `jwt`. Callers with the same source share one set, and the set survives reloads. */
 
-import { once } from 'node:events'
-import type { IncomingMessage } from 'node:http'
-import { request } from 'node:https'
-import type { LookupFunction } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { gunzipSync } from 'node:zlib'
+import type { EndpointAnswer } from '../http1/response-head.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
@@ -29,6 +26,15 @@ export interface KeySetTiming {
   readonly timeoutMs: number
 }
 
+/** Sends a GET over a connection of its own, and reads at most 64 KiB of the answer to a success. Rejects with an `OriginError`. */
+export type Download = (request: {
+  readonly url: URL
+  readonly fields: readonly string[]
+  readonly secureContext: SecureContext | undefined
+  readonly timeoutMs: number
+  readonly signal: AbortSignal
+}) => Promise<EndpointAnswer>
+
 /** `retryMs` and `timeoutMs` together are less than ten seconds: so long may callers wait after the server is back. */
 const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, retryMs: 3_000, timeoutMs: 5_000 }
 
@@ -38,18 +44,19 @@ const MAX_WAITING = 256
 type UrlSource = Extract<KeySetSource, { url: string }>
 type Entry = Pick<RemoteKeySet, 'verifier'> & Partial<RemoteKeySet>
 
+interface Surroundings {
+  readonly observer: KeySetsObserver
+  readonly download: Download
+  readonly timing: KeySetTiming
+}
+
 export class KeySets {
-  readonly #observer: KeySetsObserver
-  readonly #timing: KeySetTiming
-  readonly #lookup: LookupFunction | undefined
+  readonly #surroundings: Surroundings
   #entries = new Map<string, Entry>()
   #waiting = 0
 
-  /** `lookup` finds the addresses of the servers. */
-  constructor(observer: KeySetsObserver, lookup?: LookupFunction, timing = TIMING) {
-    this.#observer = observer
-    this.#lookup = lookup
-    this.#timing = timing
+  constructor(observer: KeySetsObserver, download: Download, timing = TIMING) {
+    this.#surroundings = { observer, download, timing }
   }
 
   /** Keeps the sets that `rules` name, opens new ones and closes the others. */
@@ -73,7 +80,7 @@ export class KeySets {
     }
     // With other certificates or another token for the same URL, the last good set stays until the next is there.
     const before = [...former.values()].find((entry) => entry.source?.url === source.url)
-    return new RemoteKeySet(source, before?.verifier, this.#observer, this.#timing, this.#lookup)
+    return new RemoteKeySet(source, before?.verifier, this.#surroundings)
   }
 
   async verify(token: string, { keySet, ...expected }: JwtCredential): Promise<Verification> {
@@ -103,8 +110,6 @@ export class KeySets {
 }
 
 const MAX_BYTES = 64 * 1024
-/** So many addresses of a name are tried within the time limit, one after the other. */
-const MOST_ADDRESSES = 4
 
 /**
  * The key set of an issuer behind an https URL: fetched at start, every few minutes, and when a token names an unknown key.
@@ -116,10 +121,8 @@ class RemoteKeySet {
   /** Of the last good set. */
   verifier: Verifier | Promise<Verifier> | undefined
   readonly #secureContext: SecureContext | undefined
-  readonly #observer: KeySetsObserver
-  readonly #timing: KeySetTiming
-  readonly #lookup: LookupFunction | undefined
-  readonly #abort = new AbortController()
+  readonly #surroundings: Surroundings
+  readonly #closing = new AbortController()
   #timer: NodeJS.Timeout | undefined
   #fetching: Promise<void> | undefined
   #fetchedAt = Number.NEGATIVE_INFINITY
@@ -127,19 +130,11 @@ class RemoteKeySet {
   /** Of the last fetch. */
   problem: string | undefined
 
-  constructor(
-    source: UrlSource,
-    before: RemoteKeySet['verifier'],
-    observer: KeySetsObserver,
-    timing: KeySetTiming,
-    lookup: LookupFunction | undefined,
-  ) {
+  constructor(source: UrlSource, before: RemoteKeySet['verifier'], surroundings: Surroundings) {
     this.source = source
     this.verifier = before
     this.#secureContext = contextTrusting(source.caCertificates)
-    this.#observer = observer
-    this.#timing = timing
-    this.#lookup = lookup
+    this.#surroundings = surroundings
     void this.refresh()
   }
 
@@ -150,18 +145,19 @@ class RemoteKeySet {
   }
 
   #fetch(): Promise<void> | undefined {
-    if (this.#abort.signal.aborted) return undefined
+    if (this.#closing.signal.aborted) return undefined
     this.#fetching ??= this.#fetchOnce()
     return this.#fetching
   }
 
   /** The least time between two fetches. */
   get #pauseMs(): number {
-    return this.verifier === undefined ? this.#timing.retryMs : this.#timing.minIntervalMs
+    const { retryMs, minIntervalMs } = this.#surroundings.timing
+    return this.verifier === undefined ? retryMs : minIntervalMs
   }
 
   close(): void {
-    this.#abort.abort()
+    this.#closing.abort()
     clearTimeout(this.#timer)
   }
 
@@ -169,66 +165,46 @@ class RemoteKeySet {
     this.#fetchedAt = performance.now()
     const problem = await this.#take().catch(describeFailure)
     this.#fetching = undefined
-    if (this.#abort.signal.aborted) return
-    if (problem === undefined && this.problem !== undefined) this.#observer.keySetRecovered(this.source.url)
+    if (this.#closing.signal.aborted) return
+    const { observer, timing } = this.#surroundings
+    if (problem === undefined && this.problem !== undefined) observer.keySetRecovered(this.source.url)
     if (problem !== undefined && problem !== this.problem) {
-      this.#observer.keySetUnavailable(this.source.url, problem, this.verifier !== undefined)
+      observer.keySetUnavailable(this.source.url, problem, this.verifier !== undefined)
     }
     this.problem = problem
-    const delayMs = problem === undefined ? this.#timing.refreshMs : this.#pauseMs
+    const delayMs = problem === undefined ? timing.refreshMs : this.#pauseMs
     clearTimeout(this.#timer)
     // Fetches even if `refresh` would not yet: nothing else sets the timer again.
     this.#timer = setTimeout(() => this.#fetch(), delayMs * (0.9 + Math.random() / 5)).unref()
   }
 
   async #take(): Promise<undefined> {
-    const text = await this.#download()
+    const text = await this.#get()
     if (text === this.#text) return
     const isFirst = this.verifier === undefined
     this.verifier = await openVerifier(parseKeySet(text))
     this.#text = text
-    if (!isFirst && !this.#abort.signal.aborted) this.#observer.keySetChanged()
+    if (!isFirst && !this.#closing.signal.aborted) this.#surroundings.observer.keySetChanged()
   }
 
-  async #download(): Promise<string> {
+  async #get(): Promise<string> {
     const { url, tokenFile } = this.source
     const token = tokenFile && (await readRegularFile(tokenFile)).bytes.toString('latin1').trim()
-    const headers = {
-      accept: 'application/jwk-set+json, application/json',
-      'user-agent': `org-access-proxy/${readVersion()}`, // some firewalls refuse calls without one
-      ...(token && { authorization: `Bearer ${token}` }),
-    }
-    const { signal } = this.#abort
-    // Said here, because NODE_TLS_REJECT_UNAUTHORIZED=0 would turn it off: whoever answers decides who is a caller.
-    const trust = { secureContext: this.#secureContext, rejectUnauthorized: true }
-    // Node would give up each address but the last after 250 ms, although a far one may answer.
-    const far = { autoSelectFamilyAttemptTimeout: this.#timing.timeoutMs / MOST_ADDRESSES }
-    const outgoing = request(url, { headers, signal, ...trust, ...far, lookup: this.#lookup, agent: false })
-    let isLate = false
-    // No `AbortSignal.any` with a time limit: that of Node 20 is lost with the garbage (nodejs/node#57736).
-    const timer = setTimeout(() => {
-      isLate = true
-      outgoing.destroy()
-    }, this.#timing.timeoutMs)
-    try {
-      outgoing.on('error', () => undefined).end() // `once` and the response reject with it
-      const [response] = (await once(outgoing, 'response')) as [IncomingMessage]
-      const { statusCode = 0 } = response
-      if (statusCode !== 200) throw new KeySetInvalid(`answers ${statusCode}`)
-      const chunks: Buffer[] = []
-      let length = 0
-      for await (const chunk of response as AsyncIterable<Buffer>) {
-        length += chunk.length
-        if (length > MAX_BYTES) throw new KeySetInvalid('is larger than 64 KiB')
-        chunks.push(chunk)
-      }
-      return textOf(Buffer.concat(chunks))
-    } catch (error) {
-      throw isLate ? new KeySetInvalid('did not answer in time') : error
-    } finally {
-      clearTimeout(timer)
-      outgoing.destroy()
-    }
+    if (token && !/^[\x21-\x7e]+$/.test(token)) throw new KeySetInvalid('cannot be fetched: jwksTokenFile has no token')
+    const { download, timing } = this.#surroundings
+    const { status, content } = await download({
+      url: new URL(url),
+      fields: [
+        ...['accept', 'application/jwk-set+json, application/json'],
+        ...['user-agent', `org-access-proxy/${readVersion()}`], // some firewalls refuse calls without one
+        ...(token ? ['authorization', `Bearer ${token}`] : []),
+      ],
+      secureContext: this.#secureContext,
+      timeoutMs: timing.timeoutMs,
+      signal: this.#closing.signal,
+    })
+    if (status !== 200) throw new KeySetInvalid(`answers ${status}`)
+    return textOf(content)
   }
 }
 
@@ -246,6 +222,7 @@ function textOf(content: Buffer): string {
 function describeFailure(error: unknown): string {
   if (error instanceof KeySetInvalid) return error.message
   if (error instanceof FileUnreadable) return `cannot be fetched: jwksTokenFile ${error.message}`
-  const { name, code = name } = error as NodeJS.ErrnoException
-  return `cannot be fetched (${code})`
+  const { code, name, cause } = error as NodeJS.ErrnoException
+  if (code === 'connection_timeout' || code === 'http_response_timeout') return 'did not answer in time'
+  return `cannot be fetched (${cause instanceof Error && 'code' in cause ? cause.code : (code ?? name)})`
 }

@@ -9,6 +9,7 @@ import { rm, writeFile } from 'node:fs/promises'
 import type { ServerResponse } from 'node:http'
 import { gzipSync } from 'node:zlib'
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { keySetDownload } from '../../src/app/origin.ts'
 import { type CallerRule, Callers } from '../../src/callers/callers.ts'
 import { KeySets, type KeySetTiming } from '../../src/callers/key-sets.ts'
 import { readVersion } from '../../src/version.ts'
@@ -53,7 +54,7 @@ class Batch implements Disposable {
           tell('changed')
         },
       },
-      undefined,
+      keySetDownload(),
       { ...ON_DEMAND, ...timing },
     )
     this.#callers = this.use(source)
@@ -120,12 +121,12 @@ const BAD_SETS: readonly (readonly [string, () => void, string])[] = [
   ['half a key', () => answerWith('{"keys":[{"kty":"EC","crv":"P-256","x":"AA"}]}'), 'has no public key for'],
   ['many keys', () => answerWith(JSON.stringify({ keys: Array(101).fill({ kty: 'RSA' }) })), 'more than 100 keys'],
   ['a compressed set without end', () => answerWith(gzipSync(' '.repeat(70_000))), 'larger than 64 KiB'],
-  ['a set without end', () => answerWith(' '.repeat(70_000)), 'is larger than 64 KiB'],
+  ['a set without end', () => answerWith(' '.repeat(70_000)), 'cannot be fetched (http_protocol_error)'],
   ...[404, 500, 204, 401].map((status) => [`${status}`, () => answerWith('', status), `answers ${status}`] as const),
   [
     'a cut answer',
     () => Object.assign(server, { answer: halfAnAnswer((response) => response.destroy()) }),
-    'ECONNRESET',
+    'http_response_incomplete',
   ],
   // A combined signal of Node 20 forgets its time limit with the garbage.
   ['no answer', () => Object.assign(server, { answer: () => collectGarbage() }), 'did not answer in time'],

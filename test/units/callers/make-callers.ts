@@ -1,5 +1,6 @@
 /** Callers with their real key sets, without a proxy. */
 
+import { keySetDownload } from '../../../src/app/origin.ts'
 import { Caller, type CallerRefusal, type CallerRule, Callers } from '../../../src/callers/callers.ts'
 import { KeySets } from '../../../src/callers/key-sets.ts'
 import { Secret } from '../../../src/secret.ts'
@@ -16,7 +17,7 @@ export function byKey(...keys: string[]): Partial<CallerRule> {
 }
 
 export function makeCallers(rules: readonly CallerRule[]): Callers {
-  const keySets = new KeySets(NO_OBSERVER)
+  const keySets = new KeySets(NO_OBSERVER, keySetDownload())
   keySets.use(rules)
   return new Callers(rules, (token, credential) => keySets.verify(token, credential))
 }
