@@ -40,11 +40,11 @@ export function originError(error: Error): OriginError {
   return new OriginError(code, cause.message, { cause, limit, hint: hintFor(code, systemCode) })
 }
 
-const UNREACHABLE: readonly string[] = ['ENETUNREACH', 'EHOSTUNREACH']
+const UNANSWERED: readonly string[] = ['ENETUNREACH', 'EHOSTUNREACH', 'ETIMEDOUT']
 
-/** Of the failures of several addresses, the first, but a family that this machine cannot reach at all tells nothing. */
+/** Of the failures of several addresses, the first where somebody answered: a whole family may be unreachable from here. */
 function mostTelling({ errors }: { readonly errors: readonly NodeJS.ErrnoException[] }): NodeJS.ErrnoException {
-  return errors.find(({ code = '' }) => !UNREACHABLE.includes(code)) ?? errors[0] ?? new Error('no connection')
+  return errors.find(({ code = '' }) => !UNANSWERED.includes(code)) ?? errors[0] ?? new Error('no connection')
 }
 
 function originErrorCode(systemCode: string, syscall: string | undefined): OriginErrorCode {

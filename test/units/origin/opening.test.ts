@@ -58,14 +58,11 @@ describe.skipIf(process.platform !== 'linux')('a name with several addresses', (
     expect(server.connections).toHaveLength(1)
   })
 
-  test.each([
-    [['127.0.0.2', '127.0.0.2']],
-    [['127.0.0.2', '127.0.0.3']], // nobody listens on the second
-  ])('if none answers in time, the error names the setting: %j', async (addresses) => {
+  test('if none answers in time, the error names the setting', async () => {
     await using dead = await openDeadEnd('127.0.0.2')
     await using pool = await startOriginPool(undefined, {
       baseUrl: far(dead.port),
-      lookup: finds(...addresses),
+      lookup: finds('127.0.0.2', '127.0.0.2'),
       connectTimeoutMs: 400,
     })
     expect(await pool.send('/').failed()).toMatchObject({
@@ -74,7 +71,7 @@ describe.skipIf(process.platform !== 'linux')('a name with several addresses', (
     })
   })
 
-  test('if all fail, the first that could be reached at all speaks for all', async () => {
+  test('if all fail, the first that answered speaks for all', async () => {
     const lookup = finds('2001:db8::1', '127.0.0.2', '127.0.0.3') // the first is an example: no network leads to it
     await using pool = await startOriginPool(undefined, { baseUrl: far(1), lookup })
     const error = await pool.send('/').failed()
