@@ -1,10 +1,10 @@
 /** Steady traffic over several lifetimes. */
 
 import { describe, expect, test } from 'vitest'
-import { lacks } from '../../support/programs.ts'
-import { startService } from '../../support/service.ts'
-import { RedisServer } from '../../units/fleet/redis-server.ts'
-import { FleetUnderTest, untilState } from './fleet.ts'
+import { FleetUnderTest, untilState } from '../program/fleet/fleet.ts'
+import { lacks } from '../support/programs.ts'
+import { startService } from '../support/service.ts'
+import { RedisServer } from '../units/fleet/redis-server.ts'
 
 const REPLICAS = 10
 const LIFETIME_MS = 2_000

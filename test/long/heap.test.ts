@@ -4,18 +4,18 @@
  */
 
 import { expect, test } from 'vitest'
-import { get } from '../../support/case-table.ts'
-import { eventually } from '../../support/changes.ts'
-import type { OriginScript } from '../../support/origin-connection.ts'
-import { scaledSetting } from '../../support/pace.ts'
-import { PROBE_ARGS, ProcessProbe } from '../../support/process-probe.ts'
-import { RawClient, request } from '../../support/raw-client.ts'
-import { type Random, withSeed } from '../../support/seed.ts'
-import { startService } from '../../support/service.ts'
-import { environmentFor, spawnProxy } from '../../support/spawn-proxy.ts'
-import { environmentOf } from '../../support/start-proxy.ts'
-import type { MintScript } from '../../support/token-endpoint.ts'
-import { expectWholePool } from '../../support/whole-pool.ts'
+import { get } from '../support/case-table.ts'
+import { eventually } from '../support/changes.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
+import { scaledSetting } from '../support/pace.ts'
+import { PROBE_ARGS, ProcessProbe } from '../support/process-probe.ts'
+import { RawClient, request } from '../support/raw-client.ts'
+import { type Random, withSeed } from '../support/seed.ts'
+import { startService } from '../support/service.ts'
+import { environmentFor, spawnProxy } from '../support/spawn-proxy.ts'
+import { environmentOf } from '../support/start-proxy.ts'
+import type { MintScript } from '../support/token-endpoint.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
 
 const FAULTS = 150
 /** V8 compiles code during the first series, and keeps it. Their number depends on the version of V8 and on time. */

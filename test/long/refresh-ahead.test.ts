@@ -1,9 +1,9 @@
 /** With steady traffic, only the first request waits for a token, and no client sees an old token rejected. */
 
 import { afterAll, expect, test } from 'vitest'
-import { type OrgStats, type Sandbox, startSandbox } from '../../../src/sandbox/sandbox.ts'
-import { KeepAliveClient } from '../../support/keep-alive-client.ts'
-import { type ProxyProcess, type ProxyProcessOptions, startProxyProcess } from '../../support/proxy-process.ts'
+import { type OrgStats, type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { type ProxyProcess, type ProxyProcessOptions, startProxyProcess } from '../support/proxy-process.ts'
 
 const LIFETIME_MS = 2_000
 const MINT_LATENCY_MS = 50

@@ -4,10 +4,10 @@
  */
 
 import { expect, test } from 'vitest'
-import { KeepAliveClient } from '../../support/keep-alive-client.ts'
-import { startOrgEcho } from '../../support/org-echo.ts'
-import { startProxyProcess } from '../../support/proxy-process.ts'
-import { type Random, withSeed } from '../../support/seed.ts'
+import { KeepAliveClient } from '../support/keep-alive-client.ts'
+import { startOrgEcho } from '../support/org-echo.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
+import { type Random, withSeed } from '../support/seed.ts'
 
 const UNKNOWN_ORGS = 30_000
 const KNOWN = Array.from({ length: 20 }, (_, i) => `known-${i}`)

@@ -4,12 +4,12 @@
  */
 
 import { expect, test } from 'vitest'
-import { eventually } from '../../support/changes.ts'
-import { type Answer, KeepAliveClient } from '../../support/keep-alive-client.ts'
-import { scaled, scaledSetting } from '../../support/pace.ts'
-import { type Service, startService } from '../../support/service.ts'
-import { startProxy } from '../../support/start-proxy.ts'
-import type { MintScript } from '../../support/token-endpoint.ts'
+import { eventually } from '../support/changes.ts'
+import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
+import { scaled, scaledSetting } from '../support/pace.ts'
+import { type Service, startService } from '../support/service.ts'
+import { startProxy } from '../support/start-proxy.ts'
+import type { MintScript } from '../support/token-endpoint.ts'
 
 const OUTAGE_MS = Math.min(10_000, scaled(2_000))
 const FAST_MS = 100

@@ -4,15 +4,15 @@
  */
 
 import { expect, test } from 'vitest'
-import { get } from '../../support/case-table.ts'
-import { badNetwork, byHop, type FaultProxy, type FaultSchedule, startFaultProxy } from '../../support/fault-proxy.ts'
-import type { OriginScript } from '../../support/origin-connection.ts'
-import { scaledSetting } from '../../support/pace.ts'
-import { startProxyProcess } from '../../support/proxy-process.ts'
-import { fieldOf, RawClient, type RawResponse, request } from '../../support/raw-client.ts'
-import { type Random, withSeed } from '../../support/seed.ts'
-import { type Service, startService } from '../../support/service.ts'
-import { expectWholePool } from '../../support/whole-pool.ts'
+import { get } from '../support/case-table.ts'
+import { badNetwork, byHop, type FaultProxy, type FaultSchedule, startFaultProxy } from '../support/fault-proxy.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
+import { scaledSetting } from '../support/pace.ts'
+import { startProxyProcess } from '../support/proxy-process.ts'
+import { fieldOf, RawClient, type RawResponse, request } from '../support/raw-client.ts'
+import { type Random, withSeed } from '../support/seed.ts'
+import { type Service, startService } from '../support/service.ts'
+import { expectWholePool } from '../support/whole-pool.ts'
 
 const REQUESTS = 600
 const RACES = 300
