@@ -11,6 +11,10 @@ const { checkHealth, explainStartupFailure, loadAdminAddress, parseArguments, re
 // Everything else is imported when it is needed: a start should be fast, and an import may fail.
 async function run(): Promise<number> {
   const command = parseArguments(process.argv.slice(2))
+  // The proxy goes on without a reader; a command that prints, such as in `check | head`, has nobody left to print for.
+  if (command.name !== 'serve' && command.name !== 'healthcheck') {
+    for (const stream of [process.stdout, process.stderr]) stream.on('error', () => process.exit(1))
+  }
   switch (command.name) {
     case 'serve': {
       // The kernel ignores a signal to the first process of a container that does not listen for it. So a stop that comes

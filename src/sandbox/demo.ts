@@ -35,6 +35,7 @@ async function runDemo(): Promise<number> {
   // With port 0 the sandbox has picked a port. People read this log, unless the environment says otherwise.
   const env = { OAP_LOG_FORMAT: 'pretty', ...process.env, OAP_BASE_URL: sandbox.baseUrl + baseUrl.pathname }
   const proxy = await serve({ file: CONFIG_FILE, env })
+  process.stdout.on('error', () => undefined) // a reader that goes does not end the demo
   console.log(introduction(proxy, sandbox))
   return await proxy.stopped
 }

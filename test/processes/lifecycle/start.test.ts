@@ -1,5 +1,6 @@
 /** Starting, and refusing to start, as a person or a supervisor sees it. */
 
+import { spawn } from 'node:child_process'
 import { chmod, readdir, readFile, stat } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { constants } from 'node:os'
@@ -12,7 +13,7 @@ import { listening } from '../../support/listening.ts'
 import { request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { serviceForFile } from '../../support/service-for-file.ts'
-import { environmentFor, spawnProxy } from '../../support/spawn-proxy.ts'
+import { environmentFor, MAIN, SpawnedProxy, spawnProxy } from '../../support/spawn-proxy.ts'
 
 const served = serviceForFile()
 const taken = await listening(createServer())
@@ -165,6 +166,32 @@ describe('what keeps it from starting is told in one line each', () => {
     expect(await proxy.exited).toEqual({ code, signal: null })
     expect(proxy.stderr).toEqual([expect.stringMatching(line)])
   })
+})
+
+test('too few descriptors to load the program are one line with the remedy', async () => {
+  const started = ['-c', `ulimit -n 20; exec "$0" "$@"`, process.execPath, MAIN]
+  const env = { PATH: process.env['PATH'] ?? '', ...served.env }
+  await using proxy = new SpawnedProxy(spawn('sh', started, { env, stdio: ['ignore', 'pipe', 'pipe'] }))
+  expect((await proxy.exited).code).toBe(1)
+  expect(proxy.stderr).toEqual([
+    expect.stringMatching(/^org-access-proxy: EMFILE: .*: raise the limit of open files \(/),
+  ])
+})
+
+test('check ends without a word if its reader goes, as `head` does', async () => {
+  const started = [
+    '-c',
+    '("$0" "$@"; echo "exit $?" >&2) | true; wait',
+    process.execPath,
+    MAIN,
+    'check',
+    '--mint',
+    'acme',
+  ]
+  const env = { PATH: process.env['PATH'] ?? '', ...served.env }
+  await using shell = new SpawnedProxy(spawn('sh', started, { env, stdio: ['ignore', 'pipe', 'pipe'] }))
+  await shell.exited
+  expect(shell.stderr).toEqual(['exit 1'])
 })
 
 test('--help and --version', async () => {

@@ -9,6 +9,7 @@ import { DEFAULT_APP_ID, startSandbox } from '../../../src/sandbox/sandbox.ts'
 import { DEFAULT_APP_SECRET } from '../../../src/sandbox/switches.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { lacks } from '../../support/programs.ts'
+import { readProjectFile } from '../../support/project-files.ts'
 import { SpawnedProxy, spawnProxy } from '../../support/spawn-proxy.ts'
 import { basic } from './client.ts'
 
@@ -112,6 +113,20 @@ describe('npm start', () => {
       expect(await demo.exited).toEqual({ code: 0, signal: null })
     },
   )
+
+  // npm runs the script in a shell, and sends the shell a signal that it gets.
+  test('a signal to its shell ends it', async () => {
+    const { scripts } = JSON.parse(readProjectFile('package.json'))
+    const [, started = ''] = /^npm run -s build && (.*)$/.exec(scripts.start) ?? []
+    const { PATH = '', HOME = '' } = process.env
+    const env = { PATH, HOME, ...FREE_PORTS }
+    const shell = spawn('sh', ['-c', `true && ${started}`], { env, stdio: ['ignore', 'pipe', 'pipe'] })
+    await using demo = new SpawnedProxy(shell)
+    await demo.waitForLine(/Ctrl-C/)
+    demo.signal('SIGTERM')
+    expect(await demo.exited).toEqual({ code: 0, signal: null })
+    expect(demo.stdout.at(-1)).toContain('stopped')
+  })
 
   test.each([
     ['sandbox', (taken: string) => ({ OAP_BASE_URL: `http://${taken}` })],
