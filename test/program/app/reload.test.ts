@@ -299,7 +299,8 @@ describe('files that the settings name are taken over with the settings in use',
       await write('billing.key', NEXT_KEY)
       if (yaml === undefined) await rm(proxy.at('proxy.yaml'))
       else await write('proxy.yaml', yaml)
-      await proxy.until(() => linesOf('configuration applied').length > 0, 'the new key')
+      const isDone = () => linesOf('configuration applied').length > 0 && refused().length > 0
+      await proxy.until(isDone, 'the new key, and the refusal')
       expect(await keys()).toEqual(NEW_KEY)
       expect([refused().length, linesOf('configuration applied').map(({ changed }) => changed)]).toEqual([
         1,
@@ -463,12 +464,12 @@ test('under load, no reload makes a request fail', async () => {
   const statuses: number[] = []
   let isOver = false
   const load = Promise.all(
-    Array.from({ length: 16 }, async () => {
+    Array.from({ length: 4 }, async () => {
       using client = new KeepAliveClient(proxy.port)
       while (!isOver) statuses.push((await client.get('/v2/x', 'acme', `X-Proxy-Key: ${KEY}`)).status)
     }),
   )
-  for (let round = 0; round < 20; round++) {
+  for (let round = 0; round < 9; round++) {
     const extra = ['log: {level: debug}\n', 'listen: {hosts: [a.example]}\n', '{broken'][round % 3]
     const more = `, {name: extra${round}, socket: ${proxy.at(`${round}.sock`)}, orgs: [acme]}`
     await reloadWith(`${caller('acme').replace(']}]', `]}${more}]`)}${extra}`)
@@ -477,8 +478,8 @@ test('under load, no reload makes a request fail', async () => {
   isOver = true
   await load
   expect(new Set(statuses)).toEqual(new Set([200]))
-  expect(await metric('oap_config_reloads_total{outcome="applied"}')).toBeGreaterThanOrEqual(13)
-  expect(statuses.length).toBeGreaterThan(200)
+  expect(await metric('oap_config_reloads_total{outcome="applied"}')).toBe(6)
+  expect(statuses.length).toBeGreaterThan(50)
 })
 
 // What goes live is the new reloadable settings with the old ones of the rest, so that mixture is what has to be safe.

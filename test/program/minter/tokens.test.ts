@@ -55,7 +55,7 @@ describe('a sidecar', () => {
 
   test('tells that the token endpoint is slow, and does not take the minter for lost', async () => {
     service.tokens.script = () => new Promise(() => undefined)
-    const settings = { 'tokens.mintTimeout': scaledSetting(1_000) }
+    const settings = { 'tokens.mintTimeout': scaledSetting(300) }
     const sidecar = await startSidecar(service, await startMinter(service, settings), settings)
     expect(await outcome(sidecar, 'acme')).toBe('token_endpoint_timeout')
     expect(sidecar.logs.filter(({ msg }) => msg?.startsWith('minter lost'))).toEqual([])
