@@ -92,3 +92,16 @@ describe.each(['failure', 'silence'] as const)('the resolver goes away: %s', (ou
     expect(warnings).toContainEqual(expect.objectContaining({ code: 'name_unresolved', text }))
   })
 })
+
+test('a name whose look-up hangs is asked for once, however many connections wait for it', async () => {
+  await using service = await startService()
+  const settings = { 'origin.allowInsecure': 'true', 'tokens.mintTimeout': '1s' }
+  await using proxy = await startProxy(service, { ...settings, baseUrl: 'http://service.test' })
+  let questions = 0
+  resolvingAs('service.test', () => {
+    questions++
+    return 'silence'
+  })
+  await Promise.all(['acme', 'globex', 'initech'].map((org) => request(proxy.port, get('/v2/x', org))))
+  expect(questions).toBe(1)
+})
