@@ -56,6 +56,16 @@ describe('a refused one: the step, the setting and the remedy', () => {
     ['GET /v2/things', { org: 'acme', caller: 'billing' }, '403 route_refused', 'the routes', 'callers[].routes'],
     ['GET /v3/things', { org: 'acme', caller: 'batch' }, '403 route_refused', 'the routes', 'routes.allow'],
     ['GET /v2/../x', { org: 'acme', caller: 'batch' }, '400 target_invalid', 'the path', undefined],
+    ['get /v2/x', { org: 'acme', caller: 'batch' }, '400 request_invalid', 'the syntax of HTTP', undefined],
+    ['GET /v2/ä', { org: 'acme', caller: 'batch' }, '400 request_invalid', 'the syntax of HTTP', undefined],
+    ['GET /x', { org: 'a\r\nb: c', caller: 'batch' }, '400 request_invalid', 'the syntax of HTTP', undefined],
+    [
+      `GET /v2/${'x'.repeat(20_000)}`,
+      { org: 'acme', caller: 'batch' },
+      '431 request_head_too_large',
+      'the syntax of HTTP',
+      undefined,
+    ],
     ['TRACE /v2/x', { org: 'acme', caller: 'batch' }, '405 method_refused', 'the method', undefined],
     [
       'PUT /v2/orgs/acme/access',
@@ -69,6 +79,19 @@ describe('a refused one: the step, the setting and the remedy', () => {
     expect(found).toMatchObject({ exitCode: 1, refused, step, remedy: expect.stringMatching(/\.$/) })
     expect((found as { setting?: string }).setting).toBe(setting)
   })
+})
+
+test('a caller that no listener for apps takes requests from', async () => {
+  const minter = `
+baseUrl: https://api.example.com
+minter: { address: "unix:/run/oap/minter.sock" }
+callers: [{ name: sidecar, minterSocket: /run/oap/a.sock, orgs: ["*"] }]
+`
+  const asked = { org: 'acme', caller: 'sidecar', text: minter }
+  const refused = { exitCode: 1, refused: 'nobody takes the request', step: 'the listener' }
+  expect(await ask('GET /v2/x', asked)).toMatchObject({ ...refused, setting: 'callers[].minterSocket' })
+  const text = `${minter}listen: { address: "off" }`
+  expect(await ask('GET /v2/x', { ...asked, text })).toMatchObject({ ...refused, setting: 'listen.address' })
 })
 
 test('a key that every request needs is taken to be sent', async () => {
