@@ -34,7 +34,7 @@ function reportContent({ tokens }: SoundSettings, refuse: Report): void {
   }
 }
 
-function reportEndpoint({ tokens, baseUrl, origin }: SoundSettings, refuse: Report): void {
+function reportEndpoint({ tokens, baseUrl, origin, minter }: SoundSettings, refuse: Report): void {
   const { endpoint, auth, form, json } = tokens
   if (endpoint === undefined) return
   const { method, base, path } = endpoint
@@ -43,7 +43,8 @@ function reportEndpoint({ tokens, baseUrl, origin }: SoundSettings, refuse: Repo
   const isSound = ['form', 'json'].every((name) => !(name in tokens)) || form !== undefined || json !== undefined
   const places = [path, ...Object.values(form ?? {}), ...Object.values(json ?? {})]
   const count = places.join('\n').split(ORG_ID_SEGMENT).length - 1
-  if (isSound && count !== 1) {
+  // A sidecar only keeps the path closed.
+  if (isSound && count !== 1 && !('url' in minter)) {
     const found = count === 0 ? 'names the Org nowhere' : 'is not the only place of the Org'
     refuse('tokens.endpoint', `${found}: put ${ORG_ID_SEGMENT} once into its path, tokens.form or tokens.json`)
   }

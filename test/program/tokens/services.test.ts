@@ -1,0 +1,170 @@
+/** The settings of `examples/services`, as they stand there, with stand-ins in the place of the hosts that they name. */
+
+import { writeFile } from 'node:fs/promises'
+import { describe, expect, test } from 'vitest'
+import { parse } from 'yaml'
+import { check } from '../../../src/cli/check.ts'
+import { explain } from '../../../src/cli/explain.ts'
+import { probe } from '../../../src/cli/probe.ts'
+import { loadConfig } from '../../../src/config/load.ts'
+import { eventually } from '../../support/changes.ts'
+import { makeFolder } from '../../support/folder.ts'
+import { KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { projectFilesBelow, projectPath, readProjectFile } from '../../support/project-files.ts'
+import { newSecret, STAND_INS, type StandIn, type StandInName, startStandIn } from '../../support/stand-ins.ts'
+import { environmentOf, type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
+import { ProbeClock } from '../../units/probe/run-probe.ts'
+import { KEY_CALLERS, startMinter, startSidecar } from '../minter/minters.ts'
+
+const NAMES = Object.keys(STAND_INS) as StandInName[]
+const pathOf = (name: StandInName) => `examples/services/${name}.yaml`
+
+/** The stand-in in the place of the hosts that the settings name. */
+function placesOf(name: StandInName, { service, endpoint, appId }: StandIn): ProxySettings {
+  const { tokens } = parse(readProjectFile(pathOf(name)))
+  return {
+    appId,
+    baseUrl: service.baseUrl,
+    'tokens.endpoint': tokens.endpoint.replace(/https:\/\/[^/]+/, endpoint.url),
+  }
+}
+
+async function startBoth(name: StandInName, settings: ProxySettings = {}) {
+  const standIn = await startStandIn(name)
+  const all = { ...placesOf(name, standIn), ...settings }
+  const proxy = await startProxy(standIn.service, all, { 'proxy.yaml': readProjectFile(pathOf(name)) })
+  const stop = async () => {
+    await proxy[Symbol.asyncDispose]()
+    await standIn[Symbol.asyncDispose]()
+  }
+  return { standIn, proxy, [Symbol.asyncDispose]: stop }
+}
+
+/** The same settings for a command. */
+async function settingsFor(name: StandInName, standIn: StandIn) {
+  const folder = await makeFolder()
+  const appSecretFile = await folder.write('secret', standIn.secrets[0] ?? '')
+  const env = environmentOf({ ...placesOf(name, standIn), appSecretFile })
+  return { file: projectPath(pathOf(name)), env, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() }
+}
+
+test('each example has a stand-in, and none holds a secret', () => {
+  expect(projectFilesBelow('examples/services', '.yaml').sort()).toEqual(NAMES.map(pathOf).sort())
+})
+
+describe.each(NAMES)('%s', (name) => {
+  const [org, other, stranger] = STAND_INS[name].orgs
+
+  test.concurrent('the settings are accepted as they stand', async () => {
+    await using folder = await makeFolder()
+    const env = { OAP_APP_SECRET_FILE: await folder.write('secret', newSecret(name)) }
+    expect((await loadConfig({ file: projectPath(pathOf(name)), env })).warnings).toEqual([])
+  })
+
+  test.concurrent('cold, warm, another Org, a token that ended, one that is not linked', async () => {
+    await using both = await startBoth(name)
+    const { standIn, proxy } = both
+    using app = new KeepAliveClient(proxy.port)
+    const orgOf = async (id: string) => JSON.parse((await app.get('/v1.0/things?$top=1', id)).content).org
+    expect([await orgOf(org), await orgOf(org), await orgOf(other)]).toEqual([org, org, other])
+    expect(standIn.mints).toBe(2)
+    standIn.revoke()
+    expect([await orgOf(org), standIn.mints]).toEqual([org, 3])
+    const refused = await app.get('/v1.0/things', stranger)
+    expect([refused.status, JSON.parse(refused.content).code]).toEqual([403, 'org_access_refused'])
+    const detail = String(proxy.logs.find(({ msg }) => msg === 'mint failed')?.['detail'])
+    const told = JSON.parse(String(STAND_INS[name].unknownOrg.content))
+    expect(detail).toContain(`It says: ${told.error ?? told.message}`)
+    expect(refused.content).not.toContain('It says')
+    expect(proxy.output).not.toContain('kkkkkkkk')
+  })
+
+  test.concurrent('the secret replaced under load: no request fails', async () => {
+    await using both = await startBoth(name, { 'tokens.lifetime': '300ms' })
+    await replaceUnderLoad(both, newSecret(name), [org, other])
+  })
+
+  test('a sidecar of a minter gets the tokens, and has no secret', async () => {
+    await using standIn = await startStandIn(name)
+    const callers = KEY_CALLERS.replace(/orgs: \[acme.*?\]/, 'orgs: ["*"]')
+    const file = { 'proxy.yaml': readProjectFile(pathOf(name)) + callers }
+    const minter = await startMinter(standIn.service, placesOf(name, standIn), file)
+    const sidecar = await startSidecar(standIn.service, minter)
+    using app = new KeepAliveClient(sidecar.port)
+    for (const id of [org, other, org]) {
+      expect(JSON.parse((await app.get('/v1.0/things', id)).content)).toEqual({ org: id })
+    }
+    expect(standIn.mints).toBe(2)
+  })
+
+  test.concurrent('a wrong secret: check --mint names the URL, and what the endpoint says', async () => {
+    await using standIn = await startStandIn(name)
+    await using settings = await settingsFor(name, standIn)
+    standIn.secrets = [newSecret(name)]
+    let printed = ''
+    const print = (text: string) => (printed += text)
+    expect(await check({ file: settings.file, mint: org }, settings.env, print)).toBe(1)
+    expect(printed).toContain(`no token for ${org}: app_credentials_rejected`)
+    expect(printed).toContain(`POST ${standIn.endpoint.url}/`)
+    const told = JSON.parse(String(STAND_INS[name].badApp.content))
+    expect(printed).toContain(`It says: ${told.error ?? told.message}`)
+    expect(printed).not.toContain((settings.env['OAP_APP_SECRET'] ?? 'PRIVATE KEY').slice(0, 20))
+  })
+
+  test.concurrent('check --mint, explain and probe', async () => {
+    await using standIn = await startStandIn(name)
+    await using settings = await settingsFor(name, standIn)
+    const { file, env } = settings
+    let printed = ''
+    const print = (text: string) => (printed += text)
+    expect(await check({ file, mint: org }, env, print)).toBe(0)
+    expect(printed).toMatch(new RegExp(`got a token for ${org}\\n +POST ${standIn.endpoint.url}/`))
+    expect(await explain({ file, org, operand: 'GET /v1.0/things' }, env, print)).toBe(0)
+    const { path } = STAND_INS[name]
+    const endpoint = settings.env['OAP_TOKENS_ENDPOINT']
+      ?.replace(/^POST (https?:\/\/[^/]+)?/, '')
+      .replace('{orgId}', other)
+    expect(endpoint).toMatch(path)
+    const isBelow = 'isOnSameHost' in STAND_INS[name]
+    expect(await explain({ file, org, operand: `POST ${endpoint}` }, env, print)).toBe(isBelow ? 1 : 0)
+    printed = ''
+    const terminal = { print, tell: () => undefined, confirm: undefined, signal: new AbortController().signal }
+    expect(
+      await probe({ file, org, path: '/v1.0/things', yes: true, yaml: true }, env, terminal, new ProbeClock()),
+    ).toBe(0)
+    // The proof and the content are the operator's.
+    expect(printed.match(/^ +\w+(?=:)/gm)?.map((line) => line.trim())).toEqual(['endpoint', 'field'])
+  })
+})
+
+/** Requests of two Orgs all the time, while the secret changes: in the file first, then at the service. */
+async function replaceUnderLoad(
+  { standIn, proxy }: { readonly standIn: StandIn; readonly proxy: ProxyUnderTest },
+  fresh: string,
+  orgs: readonly string[],
+): Promise<void> {
+  const answers: string[] = []
+  let isOver = false
+  const traffic = orgs.map(async (org) => {
+    using app = new KeepAliveClient(proxy.port)
+    while (!isOver) {
+      const { status, content } = await app.get('/v1.0/things', org)
+      answers.push(status === 200 ? 'ok' : `${status} ${content}`)
+      await new Promise((resolve) => setTimeout(resolve, 5))
+    }
+  })
+  const more = async (count: number) => {
+    const until = answers.length + count
+    await eventually(() => answers.length >= until || undefined, 'more answers', 60_000)
+  }
+  const isTold = (text: string) => proxy.logs.some(({ msg = '' }) => msg.startsWith(text)) || undefined
+  await more(20)
+  await writeFile(proxy.secretFile, fresh)
+  await eventually(() => isTold('new secret rejected'), 'the new secret tried', 60_000)
+  standIn.secrets = [fresh]
+  await eventually(() => isTold('new secret accepted'), 'the new secret in use', 60_000)
+  await more(20)
+  isOver = true
+  await Promise.all(traffic)
+  expect(answers.filter((answer) => answer !== 'ok')).toEqual([])
+}

@@ -1,0 +1,239 @@
+/**
+ * Stand-ins for services where an App gets a token for one Org, by their public documentation. Nobody here has called the real
+ * ones. Each has a token endpoint, on a host of its own where the service has one, and an API that says for whom a token is.
+ */
+
+import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
+import { decodeProtectedHeader, jwtVerify } from 'jose'
+import { type Origin, startOrigin } from './origin.ts'
+import type { OriginRequest, Reply } from './origin-connection.ts'
+import { type Service, startService } from './service.ts'
+
+interface Description {
+  /** Two that have linked with the App, and one that has not. */
+  readonly orgs: readonly [string, string, string]
+  readonly path: RegExp
+  /** The name in the form that is the Org; the first group of `path` if it is left out. */
+  readonly member?: string
+  /** What the form has besides, apart from the proof. */
+  readonly form: Readonly<Record<string, string>>
+  readonly proof: 'basic' | 'form' | 'jwt' | 'assertion'
+  readonly given: (token: string) => Reply
+  readonly badApp: Reply
+  readonly unknownOrg: Reply
+  /** For a token that has ended. */
+  readonly ended: Reply
+  readonly isOnSameHost?: true
+}
+
+const json = (status: number, value: unknown, ...fields: string[]): Reply => ({
+  status,
+  fields: ['Content-Type', 'application/json; charset=utf-8', ...fields],
+  content: JSON.stringify(value),
+})
+const oauth = (access_token: string) => json(200, { access_token, token_type: 'Bearer', expires_in: 3_599 })
+const hourFromNow = () => new Date(Date.now() + 3_600_000).toISOString().replace(/\.\d+/, '')
+
+export const STAND_INS = {
+  'github-app': {
+    orgs: ['4711', '4712', '9999'],
+    path: /^\/app\/installations\/(\d+)\/access_tokens$/,
+    form: {},
+    proof: 'jwt',
+    given: (token) =>
+      json(201, { token: `ghs_${token}`, expires_at: hourFromNow(), permissions: { contents: 'read' } }),
+    badApp: json(401, { message: 'A JSON web token could not be decoded', status: '401' }),
+    unknownOrg: json(404, { message: 'Not Found', status: '404' }),
+    ended: json(401, { message: 'Bad credentials', status: '401' }),
+    isOnSameHost: true,
+  },
+  entra: {
+    orgs: [
+      'aaaaaaaa-0000-1111-2222-bbbbbbbbbbbb',
+      'bbbbbbbb-0000-1111-2222-bbbbbbbbbbbb',
+      'cccccccc-0000-1111-2222-bbbbbbbbbbbb',
+    ],
+    path: /^\/([^/]+)\/oauth2\/v2\.0\/token$/,
+    form: { grant_type: 'client_credentials', scope: 'https://graph.microsoft.com/.default' },
+    proof: 'form',
+    given: oauth,
+    badApp: json(401, {
+      error: 'invalid_client',
+      error_description:
+        'AADSTS7000215: Invalid client secret provided. Trace ID: 0e1f2d3c-0000-1111-2222-000000000000',
+      error_codes: [7000215],
+    }),
+    unknownOrg: json(400, { error: 'invalid_request', error_description: "AADSTS90002: Tenant 'x' not found." }),
+    ended: json(401, { error: { code: 'InvalidAuthenticationToken', message: 'Access token has expired.' } }),
+  },
+  auth0: {
+    orgs: ['org_a1', 'org_b2', 'org_c3'],
+    path: /^\/oauth\/token$/,
+    member: 'organization',
+    form: { grant_type: 'client_credentials', audience: 'https://api.example.com/' },
+    proof: 'form',
+    given: oauth,
+    badApp: json(401, { error: 'access_denied', error_description: 'Unauthorized' }),
+    unknownOrg: json(403, {
+      error: 'access_denied',
+      error_description: 'The client has no grant for this organization.',
+    }),
+    ended: json(401, { message: 'Invalid token' }),
+  },
+  logto: {
+    orgs: ['a1b2c3', 'b2c3d4', 'c3d4e5'],
+    path: /^\/oidc\/token$/,
+    member: 'organization_id',
+    form: { grant_type: 'client_credentials', resource: 'https://api.example.com' },
+    proof: 'basic',
+    given: oauth,
+    badApp: json(401, { error: 'invalid_client', error_description: 'client authentication failed' }),
+    unknownOrg: json(400, {
+      error: 'access_denied',
+      error_description: 'app has not associated with the organization',
+    }),
+    ended: json(401, { code: 'auth.unauthorized', message: 'Unauthorized.' }),
+  },
+  keycloak: {
+    orgs: ['realm-a', 'realm-b', 'realm-c'],
+    path: /^\/realms\/([^/]+)\/protocol\/openid-connect\/token$/,
+    form: { grant_type: 'client_credentials' },
+    proof: 'assertion',
+    given: oauth,
+    badApp: json(401, { error: 'invalid_client', error_description: 'Invalid client or Invalid client credentials' }),
+    unknownOrg: json(404, { error: 'Realm does not exist' }),
+    ended: json(401, { error: 'HTTP 401 Unauthorized' }),
+  },
+  zoom: {
+    orgs: ['AbC-dEf_1', 'AbC-dEf_2', 'AbC-dEf_3'],
+    path: /^\/oauth\/token$/,
+    member: 'account_id',
+    form: { grant_type: 'account_credentials' },
+    proof: 'basic',
+    given: oauth,
+    badApp: json(400, { reason: 'Invalid client_id or client_secret', error: 'invalid_client' }),
+    unknownOrg: json(400, { reason: 'Bad request', error: 'invalid_request' }),
+    ended: json(401, { code: 124, message: 'Invalid access token.' }),
+  },
+} as const satisfies Readonly<Record<string, Description>>
+
+export type StandInName = keyof typeof STAND_INS
+
+/** As services give them. */
+export function newSecret(name: StandInName): string {
+  const { proof } = STAND_INS[name]
+  if (proof === 'basic' || proof === 'form')
+    return `secret-${generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' }).d}`
+  return String(generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'pem', type: 'pkcs1' }))
+}
+
+export class StandIn implements AsyncDisposable {
+  readonly appId = '123456'
+  readonly service: Service
+  readonly endpoint: Origin
+  /** All that are accepted. */
+  secrets: readonly string[]
+  mints = 0
+  /** Of the next answers of the endpoint, these come first. */
+  readonly faults: Reply[] = []
+  readonly #description: Description
+  readonly #tokens = new Map<string, string>()
+
+  constructor(description: Description, secret: string, service: Service, endpoint: Origin) {
+    this.#description = description
+    this.secrets = [secret]
+    this.service = service
+    this.endpoint = endpoint
+    service.script = (request) => this.#answer(request)
+    if (description.isOnSameHost !== true) endpoint.script = (request) => this.#answer(request)
+  }
+
+  /** Ends all tokens. */
+  revoke(): void {
+    this.#tokens.clear()
+  }
+
+  async #answer(request: OriginRequest): Promise<Reply> {
+    const [path = ''] = request.target.split('?')
+    const match = this.#description.path.exec(path)
+    if (match === null) return this.#answerApi(request)
+    await request.ended
+    return await this.#answerMint(request, match[1])
+  }
+
+  #answerApi(request: OriginRequest): Reply {
+    const [, token = ''] = /^Bearer (\S+)$/.exec(request.values('authorization').join()) ?? []
+    const org = this.#tokens.get(token)
+    return org === undefined ? this.#description.ended : json(200, { org })
+  }
+
+  async #answerMint(request: OriginRequest, inPath: string | undefined): Promise<Reply> {
+    const { orgs, member, form, given, badApp, unknownOrg } = this.#description
+    const fault = this.faults.shift()
+    if (fault !== undefined) return fault
+    const sent = Object.fromEntries(new URLSearchParams(request.content.toString()))
+    if (request.method !== 'POST' || Object.entries(form).some(([name, value]) => sent[name] !== value)) {
+      return json(400, { error: 'invalid_request' })
+    }
+    if (!(await this.#isProven(request, sent))) return badApp
+    const org = member === undefined ? inPath : sent[member]
+    if (org === undefined || !orgs.slice(0, 2).includes(org)) return unknownOrg
+    this.mints++
+    const reply = given(`t${this.mints}`.padEnd(40, 'k'))
+    const answer = JSON.parse(String(reply.content))
+    this.#tokens.set(answer.token ?? answer.access_token, org)
+    return reply
+  }
+
+  async #isProven(request: OriginRequest, sent: Readonly<Record<string, string | undefined>>): Promise<boolean> {
+    const authorization = request.values('authorization').join()
+    const { proof } = this.#description
+    switch (proof) {
+      case 'basic': {
+        const given = Buffer.from(authorization.replace('Basic ', ''), 'base64').toString()
+        return this.secrets.some((secret) => given === `${this.appId}:${secret}`)
+      }
+      case 'form':
+        return sent['client_id'] === this.appId && this.secrets.includes(sent['client_secret'] ?? '')
+      case 'jwt':
+        return await this.#isSigned(authorization.replace('Bearer ', ''), 600)
+      case 'assertion': {
+        const isType = sent['client_assertion_type'] === 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer'
+        return (
+          isType && (await this.#isSigned(sent['client_assertion'] ?? '', 300, `${this.endpoint.url}${request.target}`))
+        )
+      }
+    }
+  }
+
+  /** By one of the keys, for at most so long, and not from a time to come. */
+  async #isSigned(jwt: string, maxSeconds: number, audience?: string): Promise<boolean> {
+    for (const secret of this.secrets) {
+      try {
+        const { payload } = await jwtVerify(jwt, createPublicKey(createPrivateKey(secret)), {
+          issuer: this.appId,
+          ...(audience !== undefined && { audience, subject: this.appId, requiredClaims: ['jti'] }),
+        })
+        const nowSeconds = Date.now() / 1_000
+        const isInTime = (payload.iat ?? Infinity) <= nowSeconds && (payload.exp ?? Infinity) - nowSeconds <= maxSeconds
+        return isInTime && decodeProtectedHeader(jwt).alg === 'RS256'
+      } catch {
+        // Another one may have signed it.
+      }
+    }
+    return false
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.service[Symbol.asyncDispose]()
+    await this.endpoint[Symbol.asyncDispose]()
+  }
+}
+
+export async function startStandIn(name: StandInName): Promise<StandIn> {
+  const description: Description = STAND_INS[name]
+  const secret = newSecret(name)
+  const service = await startService({ appId: '123456', appSecret: secret, acceptsAnyToken: true })
+  const endpoint = description.isOnSameHost === true ? service.origin : await startOrigin()
+  return new StandIn(description, secret, service, endpoint)
+}
