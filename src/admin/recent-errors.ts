@@ -1,7 +1,7 @@
 /** The latest errors, one entry per code and remedy, so that a flood of one code does not hide the others. */
 
 import { type ErrorCode, type Fault, remedyOf, titleOf } from '../errors.ts'
-import type { RequestRecord } from '../gateway/request-record.ts'
+import { NOT_KEPT, type RequestRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
 
 interface Remedy {
   readonly fault: Fault
@@ -19,6 +19,11 @@ const OF_SERVICE = {
     detail:
       'A new token did not or would not help. Check what the Org may do at the service. If it rejects good tokens, tokens.settleTime may be too short.',
   },
+  upload_not_repeated: {
+    fault: 'service',
+    detail:
+      'The token had ended, and the content was too large to be kept for a repeat with a new one. The app can send it again. Set tokens.lifetime below the life of a token, or raise replay.maxBody.',
+  },
 } as const satisfies Readonly<Record<string, Remedy>>
 
 type RecentErrorCode = ErrorCode | keyof typeof OF_SERVICE
@@ -32,6 +37,12 @@ interface Entry {
   examples: readonly ReturnType<typeof excerpt>[]
 }
 
+/** For the operator, where the advice to the client is none. */
+const OVERLOADED: Remedy = {
+  fault: 'proxy',
+  detail: 'Find out why the service is slow, or raise the limit that the last request names.',
+}
+
 const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
 
@@ -42,7 +53,8 @@ export class RecentErrors {
   requestEnded(record: RequestRecord): void {
     const code = codeOf(record)
     if (code === undefined) return
-    const remedy = isOfService(code) ? OF_SERVICE[code] : remedyOf(code, record.isOfMinter)
+    const ofOurs = code === 'overloaded' ? OVERLOADED : remedyOf(code as ErrorCode, record.isOfMinter)
+    const remedy = isOfService(code) ? OF_SERVICE[code] : ofOurs
     const place = record.isOfMinter ? ' at the minter' : ''
     const entry = this.#entries.get(remedy) ?? { code, title: titleOf(code) + place, count: 0, examples: [] }
     this.#entries.set(remedy, entry)
@@ -66,14 +78,18 @@ export class RecentErrors {
 const isOfService = (code: RecentErrorCode): code is keyof typeof OF_SERVICE => code in OF_SERVICE
 
 /** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
-function codeOf({ code, status }: RequestRecord): RecentErrorCode | undefined {
+function codeOf(record: RequestRecord): RecentErrorCode | undefined {
+  const { code, status } = record
+  if (wasTooLargeToRepeat(record)) return 'upload_not_repeated'
   if (code !== undefined) return code === 'client_closed' ? undefined : code
   if (status === 401) return 'service_unauthorized'
   return status >= 500 ? 'service_error' : undefined
 }
 
 /** A copy, because the record keeps the whole exchange in memory. */
-function excerpt({ requestId, orgId, method, path, status, reason, detail, endedAt }: RequestRecord) {
+function excerpt(record: RequestRecord) {
+  const { requestId, orgId, method, path, status, detail, endedAt } = record
+  const reason = wasTooLargeToRepeat(record) ? NOT_KEPT : record.reason
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 

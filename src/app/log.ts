@@ -6,7 +6,7 @@
 import pino, { type Logger } from 'pino'
 import type { Config } from '../config/schema.ts'
 import { remedyOf } from '../errors.ts'
-import type { RequestRecord } from '../gateway/request-record.ts'
+import { NOT_KEPT, type RequestRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
 /** These may change while the program runs. */
@@ -137,7 +137,8 @@ function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string
   if (record.traceId !== undefined) line += `,"traceId":"${record.traceId}"`
   if (record.code !== undefined) line += `,"code":"${record.code}"`
   if (record.detail !== undefined) line += `,"detail":${quoted(record.detail)}`
-  return record.reason === undefined ? `${line}}\n` : `${line},"reason":${quoted(record.reason)}}\n`
+  const reason = wasTooLargeToRepeat(record) ? NOT_KEPT : record.reason
+  return reason === undefined ? `${line}}\n` : `${line},"reason":${quoted(reason)}}\n`
 }
 
 const NEEDS_ESCAPE = /[^\x20\x21\x23-\x5b\x5d-\x7e]/

@@ -78,7 +78,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
         if (hasNoGoodToken) orgs.push(org)
       })
       if (orgs.length === 0) return undefined
-      return `The service accepts no token of ${named(orgs)}, not even a new one. Check that baseUrl leads to the service that the tokens are for, and what the Org may do there.`
+      return `The service rejected new tokens of ${named(orgs)}. If other requests of the Org succeed, it may not use the routes that are rejected: see the errors below. Otherwise, check that baseUrl leads to the service that the tokens are for.`
     },
     rejection_status_learned() {
       const listed = side.tokens.service.learnedStatuses.join(', ')
@@ -218,4 +218,4 @@ function named(orgs: readonly string[]): string {
   return orgs.slice(0, MAX_NAMED).join(', ') + (orgs.length > MAX_NAMED ? ` and ${orgs.length - MAX_NAMED} more` : '')
 }
 
-const RESUME = 'To try again at once: POST /tokens/resume.'
+const RESUME = 'To try again at once: "org-access-proxy resume".'

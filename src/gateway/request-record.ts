@@ -71,6 +71,13 @@ export class RequestRecord {
   }
 }
 
+/** The reason in the log and in `status`: the client got the 401 of an ended token, which a repeat would have hidden. */
+export const NOT_KEPT = 'content exceeds replay.maxBody'
+
+export function wasTooLargeToRepeat({ repeat, status }: RequestRecord): boolean {
+  return repeat === 'refused' && status === 401
+}
+
 /**
  * From each dispatch to its response head, or to its failure. If the service has not answered the last one, until then.
  * Monotonic milliseconds.

@@ -47,6 +47,21 @@ test('a flood of one code hides no other, keeps its last three requests, and the
   expect(reports[0]?.examples[0]?.path).toHaveLength(200)
 })
 
+test('a 401 to an upload that was too large to be repeated names its cause', () => {
+  const [report] = reported([{ method: 'POST', status: 401, repeat: 'refused', rejection: 'expired' }])
+  expect(report).toMatchObject({
+    code: 'upload_not_repeated',
+    detail: expect.stringContaining('replay.maxBody'),
+    examples: [{ reason: 'content exceeds replay.maxBody' }],
+  })
+})
+
+test('overloaded has words for the operator', () => {
+  const [report] = reported([{ status: 503, code: 'overloaded', reason: 'listen.maxInFlight' }])
+  expect(report?.detail).toBe('Find out why the service is slow, or raise the limit that the last request names.')
+  expect(report?.examples[0]?.reason).toBe('listen.maxInFlight')
+})
+
 test('a 5xx and a 401 of the service have entries of their own; clients that left have none', () => {
   const reports = reported([
     { status: 503 },

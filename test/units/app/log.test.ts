@@ -43,6 +43,13 @@ test('log.sample leaves out a share of the successes, and no error', () => {
   expect(count('/good')).toBeLessThan(600)
 })
 
+test('the 401 of an upload that was too large to be repeated says so', () => {
+  const { log, logged } = started()
+  log.request(record({ status: 401, repeat: 'refused' }))
+  log.request(record({ status: 401, repeat: 'passed' }))
+  expect(logged().map(({ reason }) => reason)).toEqual(['content exceeds replay.maxBody', undefined])
+})
+
 /** The attack: one client without a credential writes 44 MB of log in a second, with long paths. */
 test('a flood of refusals has 100 lines in a second, and the first of each code; the rest is counted and told', async () => {
   const { log, logged } = started(0.01)
