@@ -9,14 +9,14 @@ import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
 import { throughCache, World } from '../token/simulation/simulation.ts'
 
 const REPLICAS = 10
-const ORGS = 200
-const OTHERS = 200
+const ORGS = 50
+const OTHERS = 50
 const LIFE_MS = 20_000
 const LIVES = 5
 
 test.each([
-  ['a token that ends costs one mint, and no client sees that', 1_000, false],
-  ['where a new token ends the one before, and others mint, no ping-pong', 150, true],
+  ['a token that ends costs one mint, and no client sees that', 250, false],
+  ['where a new token ends the one before, and others mint, no ping-pong', 40, true],
 ])('ten replicas: %s', async (_, perSecond, isSingle) => {
   const random = new Random(20261122)
   const world = new World()

@@ -4,9 +4,9 @@
  */
 
 import { describe, expect, test } from 'vitest'
-import { Random } from '../../support/seed.ts'
-import { SERVICES, type ServiceKind } from './simulation/services.ts'
-import { compare, type Load, type Outcome } from './simulation/simulation.ts'
+import { Random } from '../support/seed.ts'
+import { SERVICES, type ServiceKind } from '../units/token/simulation/services.ts'
+import { compare, type Load, type Outcome } from '../units/token/simulation/simulation.ts'
 
 /** Every run has the same seed, unless `TEST_SEED` gives another. */
 const { TEST_SEED = '20261122' } = process.env
