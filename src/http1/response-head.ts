@@ -125,7 +125,6 @@ const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i
 
 /** A `Proxy-Status` without the members that speak for this proxy: clients tell our errors by them (RFC 9209 §2). */
 function withoutOurStatus(value: string): string {
-  if (!/org-access-proxy/i.test(value)) return value
   const others: string[] = []
   let start = 0
   let isQuoted = false

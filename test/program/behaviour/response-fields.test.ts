@@ -80,6 +80,11 @@ describe('fields that are removed', () => {
     ),
     relayed('Proxy-Status that speaks for this proxy', ['Proxy-Status: Org-Access-Proxy; error=dns_error'], []),
     relayed('Proxy-Status whose string does not end', ['Proxy-Status: a; b="c, org-access-proxy; error=x'], []),
+    relayed(
+      'Proxy-Status whose string ends in another line',
+      ['Proxy-Status: a; b="c', 'Proxy-Status: d", org-access-proxy; error=x; e="f', 'Proxy-Status: g"'],
+      ['Proxy-Status', 'd", org-access-proxy; error=x; e="f'],
+    ),
     relayed('Upgrade on a 200', ['Upgrade: h2c', 'Connection: Upgrade'], []),
     relayed('Keep-Alive of the other connection', ['Keep-Alive: timeout=77'], []),
     relayed(
