@@ -53,6 +53,7 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
       metrics.requestEnded(record)
       if (kind !== undefined) logger.debug({ orgId, kind }, 'token rejected by the service')
     },
+    tunnelEnded: (record, end) => log.tunnel(record, end),
     /** Writes the stack without the message, which may quote a value of the request. */
     programFailed(error, requestId) {
       const { name, stack = '' } = error instanceof Error ? error : { name: typeof error }

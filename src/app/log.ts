@@ -6,7 +6,8 @@
 import pino, { type Logger } from 'pino'
 import type { Config } from '../config/schema.ts'
 import { remedyOf } from '../errors.ts'
-import { NOT_KEPT, type RequestRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
+import { NOT_KEPT, type RequestRecord, type TunnelRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
+import type { TunnelEnd } from '../gateway/tunnel.ts'
 import { StdoutOutput } from './log-output.ts'
 
 /** These may change while the program runs. */
@@ -84,6 +85,15 @@ export class Log {
     if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
     if (!record.isAdmitted && code !== undefined && !this.#hasRoomFor(code, record.endedAt)) return
     this.#write(requestLine(record, level, this.#isoTime(record.endedAt)))
+  }
+
+  /** Writes the line of a WebSocket that has ended. Its handshake had a line of a request. */
+  tunnel(record: TunnelRecord, { durationMs, ...end }: TunnelEnd): void {
+    const { requests, sample } = this.#volume
+    if (requests === 'off') return
+    const isClosed = end.reason === 'closed'
+    if (isClosed && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
+    this.logger.info({ ...record, durationMs: Math.round(durationMs), ...end }, 'websocket ended')
   }
 
   /** In ISO 8601 and UTC. Read and formatted once in each millisecond of the monotonic clock, which shows `now`. */

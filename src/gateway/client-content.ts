@@ -1,7 +1,10 @@
 /** The content of a request on its way to the service. Small content is kept, so that the request can be repeated. */
 
+import assert from 'node:assert/strict'
 import type { Client } from '../listener/request-handler.ts'
 import type { ContentSource, ContentWriter } from '../origin/attempt.ts'
+import { Pieces } from '../pieces.ts'
+import type { Admitted } from './admission.ts'
 
 /** More is not read before it can go on. */
 const MAX_PENDING_BYTES = 64 * 1024
@@ -44,42 +47,50 @@ export class ClientContent implements ContentSource {
   readonly #memory: RepeatMemory
   /** Whose share of the memory it takes. */
   readonly #holder: unknown
-  #takenBytes = 0
-  readonly #kept: Buffer[] = []
+  /** Of the memory. */
+  #heldBytes = 0
+  /** All that is kept or, if it is not kept, all that came before it was taken. */
+  readonly #here = new Pieces()
   /** False if there is no room for the content, or no repeat will come. */
-  #isKept = true
-  /** Content that came before there was a writer. */
-  #pending: Buffer[] = []
-  #pendingBytes = 0
+  #isKept: boolean
+  /** The client waits for a 100, and has sent none of the content. */
+  #isWithheld: boolean
+  /** It was handed out. */
+  #isTaken = false
   #writer: ContentWriter | undefined
   #isPaused = false
-  /** The service has answered: nothing more is written. */
-  #isDetached = false
   #onWhole: (() => void) | undefined
   receivedBytes = 0
   isComplete = false
 
-  constructor(client: ContentClient, length: number | undefined, memory: RepeatMemory, holder: unknown) {
+  constructor(
+    client: ContentClient,
+    { contentLength, expectsContinue }: Pick<Admitted, 'contentLength' | 'expectsContinue'>,
+    memory: RepeatMemory,
+    holder: unknown,
+  ) {
     this.#client = client
-    this.#length = length
+    this.#length = contentLength
     this.#memory = memory
     this.#holder = holder
-    this.#isKept = (length ?? 0) <= memory.mostPerRequest
+    this.#isKept = (contentLength ?? 0) <= memory.mostPerRequest
+    this.#isWithheld = expectsContinue
   }
 
-  /** Returns all of the content, if it is here in memory. Otherwise it has to be streamed. */
-  whole(): Buffer | undefined {
-    const isStreamed = !this.#isKept && this.#writer !== undefined // so that a part of it is gone
-    if (!this.isComplete || isStreamed) return undefined
-    const pieces = this.#isKept ? this.#kept : this.#pending
-    this.#pending = []
-    const [first] = pieces
-    return first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces)
+  /** Hands out the content: in one piece if all of it is here, or else as a stream. Again only if all of it is kept. */
+  take(): Buffer | ContentSource {
+    const isAllKept = this.isComplete && this.#isKept
+    assert(isAllKept || !this.#isTaken, 'the content is gone')
+    this.#isTaken = true
+    if (!this.isComplete) return this
+    const whole = this.#here.joined()
+    if (!isAllKept) this.#here.clear()
+    return whole
   }
 
-  /** True if all of it is kept, or will be when the client has sent the rest of a small declared length. */
+  /** True if all of it is kept, or will be when the client has sent the rest of a small declared length; or if none has come. */
   get isRepeatable(): boolean {
-    return this.#isKept && (this.isComplete || this.#length !== undefined)
+    return this.#isWithheld || (this.#isKept && (this.isComplete || this.#length !== undefined))
   }
 
   /** True while we read and the client sends nothing. */
@@ -87,9 +98,9 @@ export class ClientContent implements ContentSource {
     return !this.isComplete && !this.#isPaused
   }
 
-  /** Resolves when everything has been received. `whole` returns it then. */
-  received(): Promise<void> {
-    if (this.isComplete) return Promise.resolve()
+  /** Resolves when it can be taken for a repeat. */
+  repeatable(): Promise<void> {
+    if (this.isComplete || this.#isWithheld) return Promise.resolve()
     return new Promise((resolve) => {
       this.#onWhole = resolve
       this.resume()
@@ -99,56 +110,52 @@ export class ClientContent implements ContentSource {
   /** No repeat will come. */
   dropKept(): void {
     this.#isKept = false
-    this.#kept.length = 0
-    if (this.#takenBytes > 0) this.#memory.give(this.#holder, this.#takenBytes)
-    this.#takenBytes = 0
+    this.#isWithheld = false
+    if (this.#isTaken) this.#here.clear()
+    if (this.#heldBytes > 0) this.#memory.give(this.#holder, this.#heldBytes)
+    this.#heldBytes = 0
   }
 
   /** A repeat will come: makes sure that the rest can be kept. Returns false if it cannot. */
   reserve(): boolean {
-    if (this.isRepeatable && !this.isComplete && !this.#takeFor(this.#length ?? 0)) this.dropKept()
+    const isKept = this.isRepeatable && !this.#isWithheld
+    if (isKept && !this.isComplete && !this.#hold(this.#length ?? 0)) this.dropKept()
     return this.isRepeatable
   }
 
-  /** Returns false if there is no memory for so many octets of content. */
-  #takeFor(bytes: number): boolean {
-    const further = bytes - this.#takenBytes
+  /** Returns false if there is not so much memory for the content. */
+  #hold(bytes: number): boolean {
+    const further = bytes - this.#heldBytes
     if (further <= 0) return true
-    if (bytes > this.#memory.mostPerRequest || !this.#memory.take(this.#holder, further)) return false
-    this.#takenBytes = bytes
+    if (!this.#memory.take(this.#holder, further)) return false
+    this.#heldBytes = bytes
     return true
-  }
-
-  /** What has arrived counts, not what was declared: a client may declare much, and send nothing. */
-  #keep(chunk: Buffer): void {
-    if (!this.#isKept) return
-    if (this.#takeFor(this.receivedBytes)) this.#kept.push(chunk)
-    else this.dropKept()
   }
 
   // ---- from the client
 
-  take(bytes: Buffer, start: number, end: number): void {
+  receive(bytes: Buffer, start: number, end: number): void {
     const chunk = start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end)
     this.receivedBytes += chunk.length
-    this.#keep(chunk)
+    this.#isWithheld = false
+    if (this.#isKept || !this.#isTaken) this.#here.add(chunk)
+    // What has arrived counts, not what was declared: a client may declare much, and send nothing.
+    if (this.#isKept && !(this.receivedBytes <= this.#memory.mostPerRequest && this.#hold(this.#here.cost)))
+      this.dropKept()
     if (this.#writer !== undefined) {
       if (!this.#writer.write(chunk, !this.#isKept) && this.#onWhole === undefined) this.#pause()
-    } else if (!this.#isDetached) {
-      this.#pending.push(chunk)
-      this.#pendingBytes += chunk.length
-      if (this.#pendingBytes >= MAX_PENDING_BYTES) this.#pause()
-    }
+    } else if (!this.#isTaken && this.#here.bytes >= MAX_PENDING_BYTES) this.#pause()
   }
 
   ended(): void {
     this.isComplete = true
+    this.#isWithheld = false
     this.#writer?.end()
     this.#onWhole?.()
   }
 
   #pause(): void {
-    if (this.#isDetached) return // a write that fails at once detaches
+    if (this.#isTaken && this.#writer === undefined) return // a write that fails at once detaches
     this.#isPaused = true
     this.#client.pauseContent()
   }
@@ -156,22 +163,23 @@ export class ClientContent implements ContentSource {
   // ---- to the service
 
   streamTo(writer: ContentWriter): void {
-    const pending = this.#pending
-    this.#pending = []
-    this.#pendingBytes = 0
+    assert(this.#isTaken && this.#writer === undefined)
     this.#writer = writer
     let mayGoOn = true
-    for (const chunk of pending) mayGoOn = writer.write(chunk, false)
+    for (const chunk of this.#here.list()) mayGoOn = writer.write(chunk, false)
+    if (!this.#isKept) this.#here.clear()
     if (this.isComplete) writer.end()
     else if (mayGoOn) this.resume()
     else this.#pause()
   }
 
-  /** The service has answered early. The rest is read all the same: a repeat may need it, and the client may be writing. */
+  /**
+   * The service has answered early. The rest is read all the same: a repeat may need it, and the client may be writing. If none
+   * has come, all of it may be taken once more.
+   */
   detach(): void {
     this.#writer = undefined
-    this.#isDetached = true
-    this.#pending = []
+    this.#isTaken = !this.#isWithheld
     this.resume()
   }
 

@@ -37,9 +37,10 @@ import {
   STATUS_WITHOUT_ANSWER,
   type Tracing,
   traceIdOf,
+  tunnelRecordOf,
   waitedForServiceMs,
 } from './request-record.ts'
-import { joinTunnel } from './tunnel.ts'
+import { Tunnel } from './tunnel.ts'
 
 export interface Gateway {
   /** Requests that wait for a token. */
@@ -95,7 +96,9 @@ const OF_STRANGERS: ReadonlySet<ErrorCode> = new Set([
 ])
 
 const UNAUTHORIZED = 401
-const TOKEN_ENDED = new Error('the token has ended while the request waited for a connection')
+
+/** A service that refuses the request does so in this time. So the client need not send the content (RFC 9110 §10.1.1). */
+const CONTINUE_AFTER_MS = 100
 
 export class Exchange implements RequestInProgress, AttemptSink {
   readonly #gateway: Gateway
@@ -103,16 +106,14 @@ export class Exchange implements RequestInProgress, AttemptSink {
   readonly #head: KnownHead
   readonly #response: Client['response']
   readonly #newRequestId: () => string
-  /** It is in flight no more. `caller`: it was admitted for this one. */
-  readonly #onEnd: (caller: Caller | undefined) => void
+  /** It is in flight no more. */
+  readonly #onEnd: (exchange: Exchange) => void
   /** Monotonic milliseconds: its head had arrived. */
   readonly #startedAt = performance.now()
   /** True while a JWT is being verified: nobody knows who has sent the request. */
   awaitsProof = false
+  /** Set before anybody is called: what ends a request calls others, and they may call back. */
   isOver = false
-  /** Content that came while the JWT was being verified. */
-  #early: Buffer[] = []
-  #hasEndedEarly = false
   #record: RequestRecord | undefined
   /** Undefined if the request leaves no spans. */
   #trace: RequestTrace | undefined
@@ -121,6 +122,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
   #content: ClientContent | undefined
   /** It waits for its first token. */
   #isWaiting = false
+  /** Runs until the client is told to send its content. */
+  #continuing: NodeJS.Timeout | undefined
   // Of the current attempt:
   #attempt: Attempt | undefined
   /** The token of the Org, or the key of the App if the request goes as the bare App. */
@@ -138,7 +141,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     client: Client,
     head: KnownHead,
     newRequestId: () => string,
-    onEnd: (caller: Caller | undefined) => void,
+    onEnd: (exchange: Exchange) => void,
   ) {
     this.#gateway = gateway
     this.#client = client
@@ -148,10 +151,16 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#onEnd = onEnd
   }
 
+  /** It was admitted for this one. */
+  get caller(): Caller | undefined {
+    return this.#request?.caller
+  }
+
   // ---- before it is admitted
 
   /** Answers without the service. `refusal` says why, and what is known of the sender. */
   refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): void {
+    this.isOver = true
     const response = this.#response
     const { certificateProblem } = this.#client
     // On its next connection, the client may have a better certificate, or the proxy the CA.
@@ -188,7 +197,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   // ---- the way of an admitted request
 
   start(request: Admitted): void {
-    const { requestId, orgId, method, path, caller, hasContent, contentLength } = request
+    const { requestId, orgId, method, path, caller, hasContent } = request
     const record = new RequestRecord(requestId, orgId, method, path, this.#startedAt)
     this.#beginWith(record, request.traceparent)
     record.isAdmitted = true
@@ -198,22 +207,15 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (request.isWebSocket) this.#response.keepsAlive = false
     // The client asks this proxy, not the service behind it (RFC 9110 §7.6.2).
     if (request.isForProxy) {
+      this.isOver = true
       this.#tellTime()
       record.status = respondToOptions(this.#response, requestId)
       this.#end()
       return
     }
     if (hasContent)
-      this.#content = new ClientContent(this.#client, contentLength, this.#gateway.repeatMemory, caller ?? orgId)
-    this.#takeEarly()
+      this.#content = new ClientContent(this.#client, request, this.#gateway.repeatMemory, caller ?? orgId)
     void this.#serve(request)
-  }
-
-  #takeEarly(): void {
-    if (this.#early.length === 0) return
-    for (const chunk of this.#early) this.#content?.take(chunk, 0, chunk.length)
-    this.#early = []
-    if (this.#hasEndedEarly) this.#content?.ended()
   }
 
   /** Take a credential, send, judge; and again, until the client has its answer. */
@@ -221,7 +223,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
     try {
       let credential = request.orgId === undefined ? await this.#proveApp() : this.#takeToken(request.orgId)
       credential ??= await this.#waitForToken(request)
-      if (request.hasContent) await this.#waitForContent(request)
+      // Content that came together with the head is sent in one piece: the parser tells it before this goes on.
+      if (request.hasContent) await undefined
       while (!this.isOver) {
         const next = await this.#send(credential)
         if (next === undefined) return // the client gets the answer, or an error of our own
@@ -261,28 +264,20 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#isWaiting = isWaiting
   }
 
-  /** Content that came together with the head is sent in one piece: the parser tells it before this goes on. */
-  async #waitForContent({ expectsContinue }: Admitted): Promise<void> {
-    await undefined
-    if (expectsContinue && !this.isOver) this.#client.sendContinue()
-  }
-
   /** Resolves with the credential for a repeat, once the repeat can be sent, or with undefined if the client gets the answer. */
   #send(credential: Credential): Promise<Credential | undefined> {
     return new Promise((resolve) => {
       this.#answered = resolve
       this.#credential = credential
-      this.#dispatch(this.#content?.whole() ?? this.#content)
+      this.#dispatch(this.#content?.take())
     })
   }
 
   #dispatch(content: Attempt['content']): void {
     const { target, method, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#admitted
     const fields = this.#trace?.attemptBegan(this.#admitted.fields) ?? this.#admitted.fields
-    assert(this.#credential !== undefined)
-    const authorization = this.#credential.reveal()
     const needsNewConnection = isHandshake || this.#hasNewConnection
-    const request = { method, target, fields, authorization, contentLength, isHandshake, org, needsNewConnection }
+    const request = { method, target, fields, contentLength, isHandshake, org, needsNewConnection }
     this.#attempt = new Attempt(request, content, this)
     const record = this.#writableRecord
     this.#sentAt = performance.now()
@@ -294,10 +289,22 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   // ---- what the attempt tells
 
+  /** A token that has ended while the attempt waited for its connection is replaced, and the connection waits. */
+  authorize(): string | Promise<string> {
+    if (!this.#hasEndedSince(this.#sentAt)) return this.#authorizeWith(this.#credential)
+    return this.#waitForToken(this.#admitted).then((token) => this.#authorizeWith(token))
+  }
+
   /** The service is asked only now: the time before was spent on waiting for a connection. */
-  connected(): void {
-    if (this.#hasEndedSince(this.#sentAt)) this.#attempt?.abort(TOKEN_ENDED)
-    else this.#sentAt = performance.now()
+  #authorizeWith(credential: Credential | undefined): string {
+    assert(credential !== undefined)
+    this.#credential = credential
+    this.#sentAt = performance.now()
+    if (this.#admitted.expectsContinue && this.#content?.isComplete === false) {
+      clearTimeout(this.#continuing)
+      this.#continuing = setTimeout(() => this.#client.sendContinue(), CONTINUE_AFTER_MS)
+    }
+    return credential.reveal()
   }
 
   /** T2 of docs/tokens.md: no token is sent past its stated end, however long the request has waited with it. */
@@ -308,6 +315,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   responseHead(head: ResponseHead): void {
+    clearTimeout(this.#continuing)
     this.#writableRecord.respondedAt = performance.now()
     const next = this.#judge(head)
     if (next === undefined) this.#relay(head)
@@ -327,18 +335,29 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#writableRecord.respondedAt = performance.now()
     this.#judge(head) // a 101 accepts the token
     this.#attempt = undefined // the tunnel outlives the exchange
-    const client = this.#client.startTunnel()
-    if (client === undefined) {
+    this.#answer()
+    const client = this.#client
+    const started = client.startTunnel()
+    if (started === undefined) {
       service.destroy()
       this.fail({ code: 'draining' })
-    } else {
-      this.#writableRecord.status = head.status
-      this.#tellTime()
-      this.#response.switchProtocols(head)
-      joinTunnel(client.socket, client.firstBytes, service, firstBytes)
-      this.#end()
+      return
     }
-    this.#answer()
+    this.isOver = true
+    const record = this.#writableRecord
+    record.status = head.status
+    this.#tellTime()
+    this.#response.switchProtocols(head)
+    const { observer } = this.#gateway
+    const told = tunnelRecordOf(record)
+    const tunnel = new Tunnel(
+      started.socket,
+      service,
+      () => client.isFinishing,
+      (end) => observer.tunnelEnded?.(told, end),
+    )
+    tunnel.join(started.firstBytes, firstBytes)
+    this.#end()
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentUse {
@@ -354,11 +373,8 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
-    if (error === TOKEN_ENDED) {
-      this.#trace?.attemptEnded('token_ended')
-      this.#answer(this.#waitForToken(this.#admitted))
-    } else if (!(error instanceof OriginError)) this.#caught(error)
-    else if (this.isOver) return
+    if (this.isOver) return
+    if (!(error instanceof OriginError)) this.#caught(error)
     else if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
       this.#trace?.attemptEnded(error.code)
@@ -436,7 +452,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     assert(this.#attempt !== undefined)
     this.#attempt.discardResponse()
     const judgedAt = performance.now()
-    const [credential] = await Promise.all([next, this.#content?.received()])
+    const [credential] = await Promise.all([next, this.#content?.repeatable()])
     const usable = this.#hasEndedSince(judgedAt, credential) ? await this.#waitForToken(this.#admitted) : credential
     this.#writableRecord.token = 'replayed'
     return usable
@@ -474,18 +490,11 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   content(bytes: Buffer, start: number, end: number): void {
-    if (this.isOver) return
-    if (this.#request !== undefined) this.#content?.take(bytes, start, end)
-    else {
-      this.#early.push(bytes.subarray(start, end))
-      this.#client.pauseContent()
-    }
+    if (!this.isOver) this.#content?.receive(bytes, start, end)
   }
 
   contentEnded(): void {
-    if (this.isOver) return
-    if (this.#request !== undefined) this.#content?.ended()
-    else this.#hasEndedEarly = true
+    if (!this.isOver) this.#content?.ended()
   }
 
   clientFailed(input: BrokenInput): void {
@@ -496,6 +505,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   abandoned(code: AbandonCode): void {
     if (this.isOver) return
+    this.isOver = true
     const record = this.#record ?? this.#newRecord()
     record.code = code
     if (!this.#response.hasStarted) record.status = STATUS_WITHOUT_ANSWER[code]
@@ -508,7 +518,9 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   responseFlushed(): void {
-    if (!this.isOver) this.#end()
+    if (this.isOver) return
+    this.isOver = true
+    this.#end()
   }
 
   // ---- the ends
@@ -525,6 +537,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** The client gets an answer of our own or, if it has a byte of the response, a broken one. */
   fail(failure: Failure): void {
     if (this.isOver) return
+    this.isOver = true
     const record = this.#writableRecord
     record.code = failure.code
     record.isOfMinter = failure.isOfMinter ?? false
@@ -539,14 +552,15 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   #end(): void {
-    this.isOver = true
+    assert(this.isOver)
     const record = this.#writableRecord
     record.endedAt = performance.now()
     record.bytesIn = this.#content?.receivedBytes ?? 0
     record.bytesOut = this.#response.contentBytes
     this.#gateway.observer.requestEnded(record)
     this.#trace?.ended()
-    this.#onEnd(this.#request?.caller)
+    this.#onEnd(this)
+    clearTimeout(this.#continuing)
     this.#setWaiting(false)
     this.#content?.dropKept()
     this.#attempt?.abort(OVER)
@@ -563,7 +577,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   get #kind(): RequestKind {
-    return this.#admitted.isWebSocket || this.#content?.isRepeatable === false ? 'once' : 'repeatable'
+    return this.#content?.isRepeatable === false ? 'once' : 'repeatable'
   }
 
   get #waiter(): Waiter {

@@ -1,5 +1,6 @@
 /** Takes the requests of the listener: admits or refuses each by the rules of the moment, and counts those in flight. */
 
+import assert from 'node:assert/strict'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
@@ -14,6 +15,8 @@ interface Admissible extends Pick<Admitted, 'verdict' | 'orgId' | 'caller'>, Par
 export interface Received<A> extends RequestInProgress {
   awaitsProof: boolean
   readonly isOver: boolean
+  /** It was admitted for this one. */
+  readonly caller: Caller | undefined
   refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): void
   start(admitted: A): void
 }
@@ -31,8 +34,7 @@ export interface ReceptionOptions<A extends Admissible> {
     client: Client,
     verified: Caller | CallerRefusal | undefined,
   ) => A | Exclude<Admission, Admitted>
-  /** `onEnd` gets the caller of an admitted request. */
-  readonly begin: (client: Client, head: KnownHead, onEnd: (caller: Caller | undefined) => void) => Received<A>
+  readonly begin: (client: Client, head: KnownHead, onEnd: (request: Received<A>) => void) => Received<A>
 }
 
 export class Reception<A extends Admissible> implements RequestHandler {
@@ -42,7 +44,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
    * The requests in flight whose JWT is being verified. Anyone can send such a JWT, so they take no place from callers that are
    * known.
    */
-  #verifying = 0
+  readonly #unproven = new Set<Received<A>>()
   #isDraining = false
   /** Monotonic milliseconds: the last request came whose cookies are not sent on. */
   cookieDroppedAt = Number.NEGATIVE_INFINITY
@@ -75,9 +77,14 @@ export class Reception<A extends Admissible> implements RequestHandler {
     return this.#options.begin(client, head, this.#ended)
   }
 
-  readonly #ended = (caller: Caller | undefined) => {
+  readonly #ended = (request: Received<A>) => {
+    const { caller } = request
     this.requestsInFlight--
-    if (caller !== undefined) caller.usage.inFlight--
+    assert(this.requestsInFlight >= 0)
+    this.#unproven.delete(request)
+    if (caller === undefined) return
+    caller.usage.inFlight--
+    assert(caller.usage.inFlight >= 0)
   }
 
   /** `verified`: who sent its JWT, or why that names no caller. */
@@ -113,14 +120,15 @@ export class Reception<A extends Admissible> implements RequestHandler {
     rules: AdmissionRules,
     token: string,
   ): Promise<void> {
-    this.#verifying++
+    this.#unproven.add(request)
     request.awaitsProof = true
+    client.holdInput()
     const verified = await rules.callers?.verify(token).catch(() => 'malformed token' as const)
-    this.#verifying--
+    this.#unproven.delete(request)
     request.awaitsProof = false
     if (request.isOver) return
-    client.resumeContent() // what came meanwhile may have paused it
     this.#admit(request, head, client, rules, verified)
+    client.releaseInput()
     // A reload may have come in between.
     const { callers } = this.#options.rules(client.isOnSocket)
     if (client.caller !== undefined && callers?.stillKnow(client.caller) !== true) client.finish()
@@ -129,7 +137,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
   /** Why an admitted request is not started. `requestsInFlight` counts it already. */
   #lackOfRoom(caller: Caller | undefined): Failure | undefined {
     if (this.#isDraining) return { code: 'draining' }
-    const inFlight = this.requestsInFlight - this.#verifying
+    const inFlight = this.requestsInFlight - this.#unproven.size
     const { maxInFlight, callerShare = 1 } = this.#options
     if (inFlight > maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight' }
     if (caller?.hasRoom === false) return { code: 'overloaded', limit: 'callers[].maxInFlight' }

@@ -3,6 +3,7 @@
 import type { ErrorCode } from '../errors.ts'
 import type { RejectionKind, RepeatOutcome } from '../token/rejection.ts'
 import type { TokenResult } from '../token/token-cache.ts'
+import type { TunnelEnd } from './tunnel.ts'
 
 /** Logged as the status of a request that got no answer: its client has left, or the proxy stops. Never sent. */
 export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as const
@@ -86,8 +87,20 @@ export function waitedForServiceMs({ dispatchedAt, respondedAt, waitedMs }: Requ
   return dispatchedAt === undefined ? 0 : waitedMs + (respondedAt ?? until) - dispatchedAt
 }
 
+/** What the line about the end of a WebSocket tells of its handshake. The strings are copies: a slice would pin the whole head. */
+export interface TunnelRecord extends Pick<RequestRecord, 'requestId' | 'orgId' | 'caller' | 'path'> {}
+
+export function tunnelRecordOf({ requestId, orgId, caller, path }: RequestRecord): TunnelRecord {
+  return { requestId: flat(requestId), orgId: orgId && flat(orgId), caller, path: flat(path) }
+}
+
+function flat(text: string): string {
+  return Buffer.from(text, 'latin1').toString('latin1')
+}
+
 export interface GatewayObserver {
   requestEnded(record: RequestRecord): void
+  tunnelEnded?(record: TunnelRecord, end: TunnelEnd): void
   /** A fault of this program, and nobody else's. */
   programFailed(error: unknown, requestId: string): void
 }

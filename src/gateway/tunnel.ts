@@ -1,30 +1,152 @@
 /** A WebSocket behind its 101: joins the client's connection with one to the service. */
 
 import type { Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import { keepReading } from '../origin/request-writer.ts'
 
-/**
- * Copies bytes both ways, those that have come already before all others. A side that ends ends the other side
- * (RFC 6455 §7.1.1), and a side that breaks breaks it. Both sockets allow that one side ends before the other.
- */
-export function joinTunnel(client: Socket, ofClient: Buffer, service: Socket, ofService: Buffer): void {
-  copy(client, ofClient, service)
-  copy(service, ofService, client)
+export interface TunnelEnd {
+  /** Who ended or broke it first. `proxy`: it stops, or the caller is one no more. */
+  readonly endedBy: 'client' | 'service' | 'proxy'
+  /** `broken`: that side was gone without an end. `timeout`: the other side did not end. */
+  readonly reason: 'closed' | 'broken' | 'timeout'
+  readonly durationMs: number
+  /** From the client. */
+  readonly bytesIn: number
+  /** From the service. */
+  readonly bytesOut: number
 }
 
-function copy(from: Socket, firstBytes: Buffer, to: Socket): void {
-  if (firstBytes.length > 0) from.unshift(firstBytes)
-  // A side may send its last frame, and close without reading the rest. The rest is dropped, and `to` is read to its end.
-  let readsNoMore = false
-  keepReading(to, (done) => {
-    readsNoMore = true
-    done()
-    if (to.readableEnded) to.destroy()
-  })
-  to.once('end', () => {
-    if (readsNoMore) to.destroy()
-  })
-  from.pipe(to) // ends `to` behind the last byte
-  // `pipe` ends nothing when a side breaks. Behind an end, `to` still has to send what it holds.
-  from.once('close', () => (from.readableEnded ? to.destroySoon() : to.destroy()))
+/** When one side has ended, the other has so long to send something or to end. Each piece that moves gives it as long again. */
+const END_MS = 10_000
+/** Between two looks at a side that is not read, because the other takes nothing. */
+const PROBE_MS = 1_000
+
+/**
+ * Copies bytes both ways. A side that ends ends the other side (RFC 6455 §7.1.1), and a side that breaks breaks it. Both sockets
+ * allow that one side ends before the other. `isFinishing`: the proxy ends the client's side. `ended` is called once.
+ */
+export class Tunnel {
+  readonly #client: Side
+  readonly #service: Side
+  readonly #isFinishing: () => boolean
+  readonly #ended: (end: TunnelEnd) => void
+  readonly #startedAt = performance.now()
+  #endedBy: TunnelEnd['endedBy'] | undefined
+  #reason: TunnelEnd['reason'] = 'closed'
+  /** Runs since one side has ended. */
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(client: Socket, service: Socket, isFinishing: () => boolean, ended: (end: TunnelEnd) => void) {
+    this.#client = new Side(this, client)
+    this.#service = new Side(this, service)
+    this.#isFinishing = isFinishing
+    this.#ended = ended
+  }
+
+  /** The bytes that have come already go before all others. */
+  join(ofClient: Buffer | undefined, ofService: Buffer | undefined): void {
+    this.#client.copyTo(this.#service, ofClient)
+    this.#service.copyTo(this.#client, ofService)
+  }
+
+  moved(): void {
+    this.#timer?.refresh()
+  }
+
+  /** This side sends no more. */
+  sideEnded(side: Side, reason: TunnelEnd['reason'] = 'closed'): void {
+    if (this.#endedBy !== undefined) return
+    const isOurs = this.#isFinishing()
+    this.#endedBy = isOurs ? 'proxy' : side === this.#client ? 'client' : 'service'
+    this.#reason = isOurs ? 'closed' : reason
+    this.#timer = setTimeout(() => this.#expired(), END_MS).unref()
+  }
+
+  sideClosed(side: Side): void {
+    this.sideEnded(side, 'broken')
+    if (!this.#client.isClosed || !this.#service.isClosed) return
+    clearTimeout(this.#timer)
+    this.#ended({
+      endedBy: this.#endedBy ?? 'proxy',
+      reason: this.#reason,
+      durationMs: performance.now() - this.#startedAt,
+      bytesIn: this.#client.bytes,
+      bytesOut: this.#service.bytes,
+    })
+  }
+
+  #expired(): void {
+    this.#reason = 'timeout'
+    this.#client.socket.destroy()
+    this.#service.socket.destroy()
+  }
+}
+
+class Side {
+  readonly #tunnel: Tunnel
+  readonly socket: Socket
+  /** It has sent. */
+  bytes = 0
+  isClosed = false
+  /**
+   * A side may send its last frame, and close without reading the rest. The rest is dropped, and the side is read to its end.
+   */
+  #takesNoMore = false
+  /** Set while it is not read. */
+  #probing: NodeJS.Timeout | undefined
+
+  constructor(tunnel: Tunnel, socket: Socket) {
+    this.#tunnel = tunnel
+    this.socket = socket
+  }
+
+  copyTo({ socket: to }: Side, firstBytes: Buffer | undefined): void {
+    const { socket } = this
+    const tunnel = this.#tunnel
+    if (firstBytes !== undefined && firstBytes.length > 0) socket.unshift(firstBytes)
+    keepReading(socket, (done) => {
+      this.#takesNoMore = true
+      done()
+      // Nobody takes what it has sent.
+      if (socket.readableEnded || this.#probing !== undefined) socket.destroy()
+    })
+    socket.on('data', (bytes: Buffer) => {
+      this.bytes += bytes.length
+      tunnel.moved()
+      if (!to.write(bytes)) this.#pause()
+    })
+    to.on('drain', () => {
+      tunnel.moved()
+      this.#resume()
+    })
+    socket.once('end', () => {
+      tunnel.sideEnded(this)
+      if (this.#takesNoMore) socket.destroy()
+      else to.end()
+    })
+    socket.once('close', () => {
+      this.isClosed = true
+      clearInterval(this.#probing)
+      // Behind an end, `to` still has to send what it holds.
+      if (socket.readableEnded) to.destroySoon()
+      else to.destroy()
+      tunnel.sideClosed(this)
+    })
+    socket.resume()
+  }
+
+  /** While it is not read, a reset shows only when something is written. */
+  #pause(): void {
+    const { socket } = this
+    socket.pause()
+    this.#probing ??= setInterval(() => {
+      if (socket.writableLength === 0 && !socket.writableEnded) socket.write('')
+    }, PROBE_MS).unref()
+  }
+
+  #resume(): void {
+    clearInterval(this.#probing)
+    this.#probing = undefined
+    this.socket.resume()
+  }
 }

@@ -106,7 +106,7 @@ export abstract class MessageParser {
   readonly #limits: ParserLimits
   #state = FIRST_WORD
   #isTrailers = false
-  /** `read` returns behind each message. */
+  /** `read` returns: behind each message, and where it was suspended. */
   #isBehindMessage = false
   #refused: MalformedMessage | undefined
   /** The beginning of a line of the head or the trailers whose end has not come yet. */
@@ -148,6 +148,11 @@ export abstract class MessageParser {
     return this.#state === NOTHING || (this.#state === FIRST_WORD && this.#held === '')
   }
 
+  /** To be called from an event that tells a head: `read` stops behind it. */
+  suspend(): void {
+    this.#isBehindMessage = true
+  }
+
   /** Ends parsing. No more events follow. */
   stop(): void {
     this.#state = NOTHING
@@ -155,7 +160,7 @@ export abstract class MessageParser {
 
   /**
    * Reads octets `start` to `end`. Returns the index of the first one that it has not read: it stops behind the end of a
-   * message and behind a 101. What is left has to be given to the next call.
+   * message, behind a 101, and where it was suspended. What is left has to be given to the next call.
    *
    * Small chunks are moved together within `bytes`, so that 10,000 of them in one read are one event. Octets that have been
    * told, and those that have not been read, stay as they are. @throws {MalformedMessage} From then on, always.

@@ -5,6 +5,7 @@ import type { Caller } from '../callers/callers.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
 import type { HttpDate } from '../http1/response-head.ts'
+import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
@@ -54,10 +55,11 @@ const LINGER_MS = 2_000
 const KEEP_ALIVE_PROBE_MS = 60_000
 /** More is not read before its turn comes. */
 const MAX_HELD_BYTES = 64 * 1024
+/** More behind a request in flight is no mistake. */
+const MAX_SURPLUS_BYTES = 64 * 1024
 
 const CR = 0x0d
 const LF = 0x0a
-const EMPTY = Buffer.alloc(0)
 
 export class ClientConnection implements Client, RequestEvents {
   readonly socket: Socket
@@ -77,17 +79,22 @@ export class ClientConnection implements Client, RequestEvents {
   response: ClientResponse
   /** False while content of the current request is still to come. */
   #isRequestComplete = true
-  #hasContentCome = false
+  /** The client may wait for a 100. */
+  #mayContinue = false
   /** The current request is the last one, or else the one whose head is arriving. */
   #isLastRequest = false
   /** All further input is dropped. */
   #dropsInput = false
-  /** Bytes whose turn has not come: of the next request, or of a tunnel that may open. */
-  #held: Buffer = EMPTY
+  /** Bytes whose turn has not come: of the next request, of a tunnel that may open, or behind a head that nobody has answered for. */
+  #held: Pieces | undefined
+  /** Nothing is read behind the head. */
+  #holdsInput = false
+  /** Behind the request in flight, of no use. */
+  #surplusBytes = 0
   /** Its bytes belong to others. */
   isTunnel = false
   /** No request is taken any more, and no tunnel opens. */
-  #isFinishing = false
+  isFinishing = false
   /** Our side has ended. */
   #hasEnded = false
   /** Monotonic milliseconds. */
@@ -126,7 +133,7 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   get #holdsNextRequest(): boolean {
-    return this.#held.length > 0 && this.response.isComplete
+    return this.#held !== undefined && this.response.isComplete && !isBlank(this.#held.joined())
   }
 
   /** The names in the certificate of the client, as long as it is valid. */
@@ -144,7 +151,7 @@ export class ClientConnection implements Client, RequestEvents {
 
   /** True if another request may follow the current one. Asked when its response begins. What is held by then came too early. */
   get mayGoOn(): boolean {
-    const isInTurn = this.#isRequestComplete && this.#held.length === 0
+    const isInTurn = this.#isRequestComplete && this.#held === undefined
     return isInTurn && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
   }
 
@@ -159,7 +166,8 @@ export class ClientConnection implements Client, RequestEvents {
   // ---- input
 
   #received(bytes: Buffer): void {
-    if (!this.#dropsInput) this.#read(bytes)
+    if (this.#dropsInput) this.#drop(bytes)
+    else this.#read(bytes)
   }
 
   #read(bytes: Buffer): void {
@@ -167,6 +175,10 @@ export class ClientConnection implements Client, RequestEvents {
     let at = 0
     try {
       while (at < bytes.length && !this.#dropsInput) {
+        if (this.#holdsInput) {
+          this.#hold(bytes.subarray(at))
+          return
+        }
         if (this.#request !== undefined && this.#isRequestComplete) {
           this.#takeEarly(bytes.subarray(at), this.#request === before)
           return
@@ -182,19 +194,21 @@ export class ClientConnection implements Client, RequestEvents {
   requestHead(head: RequestHead): void {
     const { contentLength = 0, isChunked, keepsAlive } = head
     this.#isRequestComplete = contentLength === 0 && !isChunked
-    this.#hasContentCome = false
-    if (!keepsAlive || head.method === 'CONNECT' || this.#isFinishing) this.#isLastRequest = true
+    this.#mayContinue = !this.#isRequestComplete
+    this.#surplusBytes = 0
+    if (!keepsAlive || head.method === 'CONNECT' || this.isFinishing) this.#isLastRequest = true
     this.response = new ClientResponse(this)
     this.#request = this.#owner.handler.receive(head, this)
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
-    this.#hasContentCome = true
+    this.#mayContinue = false
     this.#request?.content(bytes, start, end)
   }
 
   messageEnd(): void {
     if (this.#isRequestComplete) return // it has no content
+    this.#mayContinue = false
     this.#isRequestComplete = true
     this.#request?.contentEnded()
   }
@@ -208,9 +222,44 @@ export class ClientConnection implements Client, RequestEvents {
     const { isComplete, keepsAlive } = this.response
     const mayBeNext = cameInLaterRead && isComplete && keepsAlive && !this.#isLastRequest
     if (this.#request?.mayBecomeTunnel === true || mayBeNext) {
-      this.#held = this.#held.length === 0 ? bytes : Buffer.concat([this.#held, bytes])
-      if (this.#held.length >= MAX_HELD_BYTES) this.socket.pause()
-    } else if (!isBlank(bytes)) this.#closeBehindResponse()
+      this.#hold(bytes)
+      return
+    }
+    if (!isBlank(bytes)) this.#closeBehindResponse()
+    this.#drop(bytes)
+  }
+
+  #hold(bytes: Buffer): void {
+    this.#held ??= new Pieces()
+    this.#held.add(bytes)
+    if (this.#held.bytes >= MAX_HELD_BYTES) this.socket.pause()
+  }
+
+  /** Nobody reads without end for a client that sends without end. */
+  #drop(bytes: Buffer): void {
+    if (this.#request === undefined) return
+    this.#surplusBytes += bytes.length
+    if (this.#surplusBytes <= MAX_SURPLUS_BYTES) return
+    this.#request.clientFailed({ code: 'request_invalid', reason: 'surplus' })
+    this.reset()
+  }
+
+  holdInput(): void {
+    this.#holdsInput = true
+    this.#parser.suspend()
+  }
+
+  releaseInput(): void {
+    this.#holdsInput = false
+    this.#readHeld()
+  }
+
+  #readHeld(): void {
+    const held = this.#held
+    this.#held = undefined
+    if (this.socket.destroyed) return
+    this.socket.resume()
+    if (held !== undefined) this.#received(held.joined())
   }
 
   /** What arrived is no request, or came too slowly. */
@@ -237,13 +286,13 @@ export class ClientConnection implements Client, RequestEvents {
       return
     }
     this.#isLastRequest = true
-    this.#held = EMPTY
+    this.#held = undefined
     // If the client reads on after all, it must not take a broken response for a complete one.
     if (!this.response.isWritten) this.reset()
   }
 
   #closed(): void {
-    this.#held = EMPTY
+    this.#held = undefined
     this.#abandon('client_closed')
   }
 
@@ -255,12 +304,13 @@ export class ClientConnection implements Client, RequestEvents {
 
   #dropInput(): void {
     this.#dropsInput = true
-    this.#held = EMPTY
+    this.#held = undefined
     this.socket.resume()
   }
 
   sendContinue(): void {
-    if (!this.#hasContentCome && !this.#isRequestComplete) this.socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1')
+    if (this.#mayContinue) this.socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1')
+    this.#mayContinue = false
   }
 
   pauseContent(): void {
@@ -271,11 +321,11 @@ export class ClientConnection implements Client, RequestEvents {
     this.socket.resume()
   }
 
-  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer } | undefined {
-    if (this.#isFinishing) return undefined
+  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer | undefined } | undefined {
+    if (this.isFinishing) return undefined
     const { socket } = this
-    const firstBytes = this.#held
-    this.#held = EMPTY
+    const firstBytes = this.#held?.joined()
+    this.#held = undefined
     this.#request = undefined
     this.isTunnel = true
     for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
@@ -294,9 +344,7 @@ export class ClientConnection implements Client, RequestEvents {
   /** The system has taken all of the response. */
   responseFlushed(): void {
     const request = this.#request
-    const held = this.#held
     this.#request = undefined
-    this.#held = EMPTY
     request?.responseFlushed()
     this.idleSince = performance.now()
     this.#wasUsed = true
@@ -305,8 +353,7 @@ export class ClientConnection implements Client, RequestEvents {
       this.#linger()
       return
     }
-    this.socket.resume()
-    if (held.length > 0) this.#read(held)
+    this.#readHeld()
   }
 
   /** Ends our side, and drops what the client still sends: a reset could cost it our answer (RFC 9112 §9.6). */
@@ -339,6 +386,7 @@ export class ClientConnection implements Client, RequestEvents {
   breakOff(): void {
     const { hasStarted, isFlushed } = this.response
     const isBroken = this.#request !== undefined && hasStarted && !isFlushed
+    this.isFinishing = true
     this.#abandon('draining')
     // A client that reads until the end must not take a broken response for a complete one.
     if (isBroken) this.reset()
@@ -350,7 +398,7 @@ export class ClientConnection implements Client, RequestEvents {
    * head has begun to arrive counts as current. A tunnel has no end to wait for, and closes.
    */
   finish(): void {
-    this.#isFinishing = true
+    this.isFinishing = true
     if (this.isTunnel) {
       this.isTunnel = false // from here on it lingers: it is not busy, and `check` ends it
       this.#hasEnded = true
@@ -374,6 +422,7 @@ export class ClientConnection implements Client, RequestEvents {
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
   check(now: number, limits: WaitLimits): void {
+    this.#probe()
     const wait = this.#awaited(limits)
     if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
       this.#wait = wait
@@ -386,6 +435,12 @@ export class ClientConnection implements Client, RequestEvents {
     }
     this.#request?.clientFailed({ code: 'request_timeout' })
     if (wait.what !== 'content') this.socket.destroy()
+  }
+
+  /** While nothing is read, a reset shows only when something is written. A tunnel sees to it itself. */
+  #probe(): void {
+    const { socket } = this
+    if (this.#request !== undefined && socket.isPaused() && socket.writableLength === 0) socket.write('')
   }
 
   #awaited({ headersTimeoutMs, keepAliveTimeoutMs, idleTimeoutMs }: WaitLimits): Wait {

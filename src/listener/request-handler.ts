@@ -62,15 +62,20 @@ export interface Client extends Peer {
   wasAdmitted: boolean
   /** Of its last admitted request. A reload may end the connection with the identity. */
   caller: Caller | undefined
-  /** Sends `100 Continue`, unless content has come already. */
+  /** Sends `100 Continue`, once, unless content has come already. */
   sendContinue(): void
+  /** Holds all that comes behind the head, until `releaseInput`. To be called before `receive` returns. */
+  holdInput(): void
+  releaseInput(): void
   pauseContent(): void
   resumeContent(): void
   /** Takes no more requests. */
   finish(): void
+  /** Since `finish`, or since the connection was broken off here. */
+  readonly isFinishing: boolean
   /**
    * The connection becomes a tunnel. Its bytes, `firstBytes` before all others, are read by whoever gets the socket. Undefined
    * behind `finish`: the proxy stops, or its caller is one no more.
    */
-  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer } | undefined
+  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer | undefined } | undefined
 }

@@ -30,7 +30,7 @@ export class TokenRequest {
   readonly #desk: TokenDesk
   readonly #client: Client
   readonly #response: Client['response']
-  readonly #onEnd: (caller: Caller | undefined) => void
+  readonly #onEnd: (request: TokenRequest) => void
   readonly #record: RequestRecord
   #content: Buffer = Buffer.alloc(0)
   #isComplete = false
@@ -41,7 +41,7 @@ export class TokenRequest {
     desk: TokenDesk,
     client: Client,
     { method, target }: Pick<RequestHead, 'method' | 'target'>,
-    onEnd: (caller: Caller | undefined) => void,
+    onEnd: (request: TokenRequest) => void,
   ) {
     const path = target.replace(/^[^/].*|\?.*/, '') // without an authority or a query, which may hold a password
     this.#desk = desk
@@ -49,6 +49,10 @@ export class TokenRequest {
     this.#response = client.response
     this.#onEnd = onEnd
     this.#record = new RequestRecord(desk.newRequestId(), undefined, method, path, performance.now())
+  }
+
+  get caller(): Caller | undefined {
+    return this.#admitted?.caller
   }
 
   start(admitted: AdmittedTokenRequest): void {
@@ -70,6 +74,7 @@ export class TokenRequest {
     try {
       const { given, outcome, result } = await giver.give(orgId, caller, requestId, readRequest(this.#content))
       if (this.isOver) return
+      this.isOver = true
       this.#record.token = result
       this.#record.status = respondWithJson(this.#response, requestId, given)
       this.#end(outcome)
@@ -85,6 +90,7 @@ export class TokenRequest {
 
   refuse(failure: Failure & Pick<Refusal, 'caller' | 'orgId'>): void {
     if (this.isOver) return
+    this.isOver = true
     const { certificateProblem } = this.#client
     // On its next connection, the client may have a better certificate, or the minter the CA.
     if (certificateProblem !== undefined) this.#response.keepsAlive = false
@@ -102,14 +108,13 @@ export class TokenRequest {
   #end(outcome: string): void {
     const { observer } = this.#desk
     const record = this.#record
-    this.isOver = true
     clearTimeout(this.#timer)
     record.endedAt = performance.now()
     record.bytesIn = this.#content.length
     record.bytesOut = this.#response.contentBytes
     observer.requestEnded(record)
     observer.tokenAsked(outcome)
-    this.#onEnd(this.#admitted?.caller)
+    this.#onEnd(this)
   }
 
   // ---- what the client's connection tells
@@ -136,6 +141,7 @@ export class TokenRequest {
 
   abandoned(code: AbandonCode): void {
     if (this.isOver) return
+    this.isOver = true
     this.#record.code = code
     this.#record.status = code === 'draining' ? 0 : 499
     this.#end(code)

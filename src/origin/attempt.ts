@@ -8,8 +8,11 @@ import type { ResponseHead } from '../http1/response-head.ts'
 
 /** Receives the events of an attempt. */
 export interface AttemptSink {
-  /** The attempt has a connection. Its request is written next, unless this aborts the attempt. */
-  connected?(): void
+  /**
+   * The attempt has a connection. Returns the value of `Authorization`; undefined if it is among the fields. The request is
+   * written next, or when the promise has resolved: the attempt keeps its connection until then.
+   */
+  authorize?(): string | undefined | Promise<string>
   /** The head of the final response has arrived. */
   responseHead(head: ResponseHead): void
   /** The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, and no more events follow. */
@@ -43,8 +46,6 @@ export interface OriginRequest {
   readonly target: string
   /** A flat list of names and values, without framing fields and connection options. */
   readonly fields: readonly string[]
-  /** The credential, if it is not among the fields. */
-  readonly authorization?: string | undefined
   /** Declared length of the content in octets; undefined if the length is not known. */
   readonly contentLength?: number | undefined
   /** Of a WebSocket. */

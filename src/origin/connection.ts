@@ -65,6 +65,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
   #content: RequestContent | undefined
   /** The final response, or a 101. */
   #response: ReceivedResponse | undefined
+  /** The attempt waits for a token. */
+  #awaitsToken = false
   /** Nobody wants the response. */
   #isDiscarding = false
   /** Octets of content of the response. */
@@ -144,17 +146,34 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const { attempt } = this
     if (attempt === undefined || this.#socket === undefined) return
     try {
-      attempt.isSent = true
-      attempt.sink.connected?.()
-      if (this.attempt !== attempt) return
-      const { method, isHandshake } = attempt.request
-      this.#parser.expect(method === 'HEAD', isHandshake)
-      this.#hasMuchContent = !isJoined(attempt)
-      this.#contentBytes = 0
-      this.#content = writeRequest(this.#socket, attempt)
+      const authorization = attempt.sink.authorize?.()
+      if (authorization instanceof Promise) void this.#sendAuthorized(attempt, authorization)
+      else this.#write(attempt, authorization)
     } catch (error) {
-      this.destroy(error as Error)
+      if (this.attempt === attempt) this.abort(attempt, error as Error)
     }
+  }
+
+  async #sendAuthorized(attempt: Attempt, authorization: Promise<string>): Promise<void> {
+    this.#awaitsToken = true
+    try {
+      const value = await authorization
+      if (this.attempt === attempt) this.#write(attempt, value)
+    } catch (error) {
+      if (this.attempt === attempt) this.abort(attempt, error as Error)
+    } finally {
+      this.#awaitsToken = false
+    }
+  }
+
+  #write(attempt: Attempt, authorization: string | undefined): void {
+    assert(this.attempt === attempt && this.#socket !== undefined)
+    attempt.isSent = true
+    const { method, isHandshake } = attempt.request
+    this.#parser.expect(method === 'HEAD', isHandshake)
+    this.#hasMuchContent = !isJoined(attempt)
+    this.#contentBytes = 0
+    this.#content = writeRequest(this.#socket, attempt, authorization)
   }
 
   /** The buffer for the next read. */
@@ -288,8 +307,9 @@ export class Connection implements AttemptPlace, ResponseEvents {
 
   #inputEnded(socket: Socket): void {
     if (this.#isClosed) return
-    // For a socket through a proxy, that pause is none. But a socket that was reset has no peer; behind a FIN it has one.
-    const wasReset = socket.remoteAddress === undefined
+    // For a socket through a proxy, that pause is none. But a socket that was reset has no peer; behind a FIN it has one. A unix
+    // socket has no addresses at all.
+    const wasReset = socket.remoteAddress === undefined && socket.localAddress !== undefined
     if (!wasReset && this.attempt !== undefined && this.#parser.finish()) return
     this.destroy()
   }
@@ -314,6 +334,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
   /** Grows with each progress of the exchange, from -1 before its request is sent. Undefined while the service has nothing to do. */
   #measure(): number | undefined {
     const socket = this.#socket
+    if (this.#awaitsToken) return undefined
     if (socket === undefined || this.attempt?.isSent !== true) return -1
     if (this.#isDiscarding) return 0
     if (this.#response !== undefined) return this.#isPaused ? undefined : this.#contentBytes

@@ -9,9 +9,9 @@ const MAX_JOINED_BYTES = 8 * 1024
 /** Methods whose requests state a length of zero, too (RFC 9110 §8.6). */
 const STATES_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH'])
 
-/** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). */
-export function requestHeadText(attempt: Pick<Attempt, 'request' | 'content'>): string {
-  const { method, target, fields, authorization, isHandshake } = attempt.request
+/** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). `authorization`: if it is not among the fields. */
+export function requestHeadText(attempt: Pick<Attempt, 'request' | 'content'>, authorization?: string): string {
+  const { method, target, fields, isHandshake } = attempt.request
   let text = `${method} ${target} HTTP/1.1\r\n`
   for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
   if (authorization !== undefined) text += `authorization: ${authorization}\r\n`
@@ -33,9 +33,9 @@ export function isJoined(attempt: Attempt): boolean {
 }
 
 /** Takes the content from `attempt` if it is in memory: the socket has it then. Returns the content if it goes out in pieces. */
-export function writeRequest(socket: Socket, attempt: Attempt): RequestContent | undefined {
+export function writeRequest(socket: Socket, attempt: Attempt, authorization?: string): RequestContent | undefined {
   const { content, request } = attempt
-  const head = requestHeadText(attempt)
+  const head = requestHeadText(attempt, authorization)
   if (!Buffer.isBuffer(content)) {
     socket.write(head, 'latin1')
     return content && new RequestContent(socket, content, request.contentLength === undefined)

@@ -46,6 +46,51 @@ test('a client that sends its content only after the 100 gets the 100, and its r
   expect(service.requests.map(({ content }) => content.toString())).toEqual(['hi'])
 })
 
+test('the 100 goes out 100 ms after the head: a service that answers at once saves the client the content', async () => {
+  const heads: number[] = []
+  const { proxy } = await startBoth({
+    acceptsAnyToken: true,
+    script: (seen) => {
+      heads.push(performance.now())
+      return { status: seen.target === '/v2/refused' ? 413 : 200, isEarly: seen.target === '/v2/refused' }
+    },
+  })
+  const post = (target: string) =>
+    head(`POST ${target} HTTP/1.1`, HOST, 'X-Org-Id: acme', 'Content-Length: 2', 'Expect: 100-continue')
+  await using refused = await RawClient.sending(proxy.port, post('/v2/refused'))
+  const response = await refused.response('POST')
+  expect([response.status, response.informational]).toEqual([413, []])
+  heads.length = 0
+  await using client = await RawClient.sending(proxy.port, post('/v2/x'))
+  expect((await client.nextHead('POST')).status).toBe(100)
+  expect(performance.now() - (heads[0] ?? Number.NaN)).toBeGreaterThan(80)
+  client.send('hi')
+  expect((await client.response('POST')).status).toBe(200)
+})
+
+test('content of any size that waits for its 100 is not lost to a rejected token', async () => {
+  const content = 'x'.repeat(100_000)
+  const { service, proxy } = await startBoth({
+    acceptsAnyToken: true,
+    script: (seen) => (service.orgOf(seen) === undefined ? { status: 401, isEarly: true } : { content: 'taken' }),
+  })
+  const send = (target: string) =>
+    RawClient.sending(
+      proxy.port,
+      head(`PUT ${target} HTTP/1.1`, HOST, 'X-Org-Id: acme', 'Content-Length: 100000', 'Expect: 100-continue'),
+    )
+  await using first = await send('/v2/first')
+  expect((await first.nextHead('PUT')).status).toBe(100)
+  first.send(content)
+  expect((await first.response('PUT')).status).toBe(200)
+  service.tokens.revoke('acme')
+  await using second = await send('/v2/second')
+  expect((await second.nextHead('PUT')).status).toBe(100)
+  second.send(content)
+  expect((await second.response('PUT')).status).toBe(200)
+  expect(service.requests.at(-1)?.content.toString()).toBe(content)
+})
+
 test('nor does one whose content came with its head, although its token is here at once', async () => {
   const { proxy } = await startBoth()
   await using client = await RawClient.sending(proxy.port, head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))

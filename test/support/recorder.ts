@@ -55,7 +55,7 @@ export class Recorder implements AttemptSink {
     return this.error
   }
 
-  connected(): void {
+  authorize(): undefined {
     this.#tell('connected')
   }
 

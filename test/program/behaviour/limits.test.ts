@@ -3,9 +3,11 @@
 import { expect, test } from 'vitest'
 import { ConnectionLimit } from '../../../src/listener/connection-limit.ts'
 import { get } from '../../support/case-table.ts'
+import { certificateFiles } from '../../support/certificates.ts'
 import { Gate } from '../../support/changes.ts'
+import { writes } from '../../support/origin-connection.ts'
 import { scaledSetting } from '../../support/pace.ts'
-import { fieldOf, problemOf, RawClient, request } from '../../support/raw-client.ts'
+import { fieldOf, problemOf, RawClient, request, tlsPorts } from '../../support/raw-client.ts'
 import { startBoth } from '../../support/start-proxy.ts'
 
 /** Requests are answered when the gate opens. */
@@ -29,6 +31,31 @@ test('one request too many gets 503, until a place is free', async () => {
   gate.open()
   for (const response of await Promise.all(inFlight)) expect(response.status).toBe(200)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+test.each([
+  ['over TLS', 'HTTP/1.1', true],
+  ['to a client of HTTP/1.0', 'HTTP/1.0', false],
+  ['to a client of HTTP/1.0 over TLS', 'HTTP/1.0', true],
+])('a response that breaks off %s ends its request once, and its place is free once', async (_, version, isTls) => {
+  const { certificate, key } = certificateFiles('localhost')
+  const { proxy } = await startBoth(
+    { script: writes('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nbegun\r\nnonsense') },
+    {
+      'admin.address': 'localhost:0',
+      'listen.address': 'localhost:0',
+      ...(isTls && { 'listen.tls.certFile': certificate, 'listen.tls.keyFile': key }),
+    },
+  )
+  if (isTls) tlsPorts.add(proxy.port)
+  for (let i = 0; i < 5; i++) {
+    await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme').replace('HTTP/1.1', version))
+    await client.untilClosed().catch(() => undefined)
+  }
+  const lines = () => proxy.logs.filter(({ msg }) => msg === 'request')
+  await proxy.until(() => lines().length >= 5, 'five lines')
+  expect(lines().map(({ code }) => code)).toEqual(Array(5).fill('http_response_incomplete'))
+  expect(await proxy.metric('oap_requests_in_flight')).toBe(0)
 })
 
 test('beyond maxConnections the proxy closes the connection that was idle for the longest time', async () => {

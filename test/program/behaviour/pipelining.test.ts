@@ -73,6 +73,31 @@ describe('a request in flight is answered, and what follows it is not', () => {
     expect(targets()).toEqual(['/v2/1'])
   })
 
+  test('up to 64 KiB', async () => {
+    const { client } = await sent(first + second.repeat(10))
+    client.send('x'.repeat(60 * 1024))
+    gate.open()
+    expect((await client.response()).status).toBe(200)
+  })
+
+  test.each([
+    ['requests', second],
+    ['empty lines', '\r\n'],
+  ])('more than 64 KiB of %s break the connection off', async (_, bytes) => {
+    await using own = await startProxy(service)
+    const { client } = await sent(first, own)
+    client.socket.on('error', () => undefined)
+    const piece = Buffer.from(bytes.repeat((16 * 1024) / bytes.length))
+    const sending = setInterval(() => client.socket.writable && client.send(piece), 5)
+    try {
+      expect(await own.logOf('/v2/1')).toMatchObject({ code: 'request_invalid', reason: 'surplus' })
+    } finally {
+      clearInterval(sending)
+    }
+    const seen = service.requests.at(-1)
+    await service.origin.waitFor(() => seen?.connection.peerEnd !== undefined, 'the end at the origin')
+  })
+
   test('not after a stop of the proxy, either', async () => {
     await using own = await startProxy(service)
     const { client, targets } = await sent(first + second, own)

@@ -11,15 +11,15 @@ import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import type { OriginConnection } from '../../support/origin-connection.ts'
-import { RawClient, request, tlsPorts, unixPorts } from '../../support/raw-client.ts'
-import { startBothForFile, startProxy } from '../../support/start-proxy.ts'
+import { knowsReset, RawClient, request, tlsPorts, unixPorts } from '../../support/raw-client.ts'
+import { type LogLine, startBothForFile, startProxy } from '../../support/start-proxy.ts'
 import { echoServer } from '../../support/websocket-echo.ts'
 
 const echo = echoServer()
-/** `/v2/silent` opens a tunnel with nothing behind it. */
+/** `/v2/silent…` opens a tunnel with nothing behind it. */
 const { service, proxy } = await startBothForFile({
   script: (seen, connection) => {
-    if (seen.target !== '/v2/silent') return echo.script(seen, connection)
+    if (!seen.target.startsWith('/v2/silent')) return echo.script(seen, connection)
     connection.tunnel()
     connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
   },
@@ -48,6 +48,12 @@ async function openRaw(target: string, port = proxy.port) {
   return { client, connection: service.requests.at(-1)?.connection as OriginConnection }
 }
 
+/** The line about the end of the WebSocket. */
+function endOf(path: string, deadlineMs = 5_000, org = 'acme') {
+  const isMeant = (line: LogLine) => line.msg === 'websocket ended' && line.path === path && line['orgId'] === org
+  return eventually(() => proxy.logs.find(isMeant), `the end of ${path}`, deadlineMs)
+}
+
 test('the handshake reaches the origin with the token of its Org, and with its path and query unchanged', async () => {
   await open({ org: 'org-of-sockets' })
   const seen = service.requests.at(-1)
@@ -55,6 +61,14 @@ test('the handshake reaches the origin with the token of its Org, and with its p
   expect(seen && service.orgOf(seen)).toBe('org-of-sockets')
   expect(seen?.values('x-org-id')).toEqual([])
   expect(seen?.values('connection').join()).toMatch(/^upgrade$/i)
+})
+
+test('a handshake whose token is rejected is repeated with a new one', async () => {
+  await open({ org: 'rejected' })
+  service.tokens.revoke('rejected')
+  await open({ org: 'rejected' })
+  expect(service.tokens.mintsOf('rejected')).toHaveLength(2)
+  expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101 })
 })
 
 test('client and origin agree on subprotocols and extensions', async () => {
@@ -123,6 +137,59 @@ test('half-close by the service: bytes that the client still sends arrive', asyn
   await service.origin.waitFor(() => connection.received.includes('still sent'), 'what the client sent')
   client.endSending()
   await service.origin.waitFor(() => connection.peerEnd === 'fin', 'the FIN at the origin')
+})
+
+/** Sends until the system takes no more. */
+async function fill(socket: Socket): Promise<void> {
+  const piece = Buffer.alloc(1024 * 1024, 'x')
+  let taken = -1
+  for (socket.write(piece); taken !== socket.bytesWritten - socket.writableLength; await setTimeout(300)) {
+    taken = socket.bytesWritten - socket.writableLength
+    while (socket.writableLength === 0) socket.write(piece)
+  }
+}
+
+describe.each(['client', 'service'] as const)('a %s that resets while the other side reads nothing', (side) => {
+  test.runIf(knowsReset)('ends the other side, and the log says so', async () => {
+    const path = `/v2/silent/reset-by-${side}`
+    const { client, connection } = await openRaw(path)
+    const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+    staying.socket.pause()
+    await fill(leaving.socket)
+    leaving.reset()
+    expect(await endOf(path)).toMatchObject({ endedBy: side, reason: 'broken' })
+    staying.socket.on('error', () => undefined).resume()
+    await eventually(() => client.end ?? connection.peerEnd, 'the end of the other side')
+  })
+})
+
+describe.each(['client', 'service'] as const)('a %s that ends while the other side does not', (side) => {
+  test('has both sides closed after ten seconds without a byte', { timeout: 30_000 }, async () => {
+    const path = `/v2/silent/left-by-${side}`
+    const { client, connection } = await openRaw(path)
+    const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+    leaving.socket.end()
+    const endedAt = performance.now()
+    await setTimeout(5_000)
+    staying.socket.write('still here')
+    const told = await endOf(path, 25_000)
+    expect(told).toMatchObject({ level: 'info', endedBy: side, reason: 'timeout' })
+    expect((performance.now() - endedAt) / 1_000).toBeCloseTo(15, 0)
+    expect(told).toMatchObject(side === 'client' ? { bytesIn: 0, bytesOut: 10 } : { bytesIn: 10, bytesOut: 0 })
+    await eventually(() => connection.peerEnd, 'the end at the service')
+    await eventually(() => client.end, 'the end at the client')
+  })
+})
+
+test('the end of a WebSocket has a line of its own', async () => {
+  const socket = await open({ org: 'told' })
+  socket.send('hello')
+  await once(socket, 'message')
+  socket.close() // the service ends the connection then (RFC 6455 §7.1.1)
+  const told = await endOf('/v2/ws', 5_000, 'told')
+  expect(told).toMatchObject({ level: 'info', orgId: 'told', path: '/v2/ws', endedBy: 'service', reason: 'closed' })
+  const handshake = proxy.logs.find(({ msg, orgId }) => msg === 'request' && orgId === 'told')
+  expect(handshake?.['requestId']).toBe(told['requestId'])
 })
 
 describe('a side that sends its last frame, reads no more and closes, while the other goes on sending', () => {

@@ -131,11 +131,15 @@ describe('by JWT', () => {
     expect(await send({ key: await sign(await makeIssuer()) })).toBe('caller_refused')
   })
 
-  test('content that arrives before the verification has ended goes through', async () => {
-    const token = await sign(issuer, { claims: { jti: 'content' } })
-    const head = `POST /v2/invoices HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}\r\nContent-Length: 7\r\n\r\n`
-    expect((await request(proxy.port, `${head}content`)).status).toBe(200)
-    expect(service.requests.at(-1)?.content.toString()).toBe('content')
+  test.each([
+    ['content', 'Content-Length: 7', 'content', 'content'],
+    ['chunks', 'Transfer-Encoding: chunked', '7\r\ncontent\r\n0\r\n\r\n', 'content'],
+    ['chunked content that is empty', 'Transfer-Encoding: chunked', '0\r\n\r\n', ''],
+  ])('%s that arrives before the verification has ended goes through', async (jti, framing, sent, content) => {
+    const token = await sign(issuer, { claims: { jti } })
+    const head = `POST /v2/invoices HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nX-Proxy-Key: ${token}\r\n${framing}\r\n\r\n`
+    expect((await request(proxy.port, head + sent)).status).toBe(200)
+    expect(service.requests.at(-1)?.content.toString()).toBe(content)
   })
 })
 
@@ -279,6 +283,26 @@ test('a request whose client leaves during the verification ends, and never reac
   gate.open()
   expect(await send({ on: waiting.port, key })).toBe(200)
   expect(service.requests.map(({ target }) => target)).not.toContain('/v2/gone')
+})
+
+test('requests whose clients left during the verification do not count against those in flight', async () => {
+  await using server = await KeySetServer.start(issuer.jwks)
+  server.answer = () => undefined // never answers
+  const gate = new Gate()
+  await using own = await startService({ script: () => gate.pass().then(() => ({})) })
+  await using small = await startWith(server.url, { 'listen.maxInFlight': '2' }, own)
+  for (let i = 0; i < 4; i++) {
+    const key = await sign(issuer, { claims: { jti: `left-${i}` } })
+    await using _client = await RawClient.sending(small.port, `GET /v2/gone HTTP/1.1\r\n${fieldsWith(key)}`)
+    await eventually(async () => (await inFlight(small)) === 1 || undefined, 'a request in flight')
+  }
+  await eventually(async () => (await inFlight(small)) === 0 || undefined, 'the ends of these requests')
+  const held = [send({ on: small.port, key: NEXT_KEY }), send({ on: small.port, key: NEXT_KEY })]
+  await gate.untilWaiting(2)
+  expect(await send({ on: small.port, key: NEXT_KEY })).toBe('overloaded')
+  expect(small.logs.at(-1)).toMatchObject({ code: 'overloaded', reason: 'listen.maxInFlight' })
+  gate.open()
+  expect(await Promise.all(held)).toEqual([200, 200])
 })
 
 test.each([

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
+import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import type { OriginRequest } from '../../support/origin-connection.ts'
 import { RawClient } from '../../support/raw-client.ts'
@@ -69,3 +70,46 @@ test.each(['fin', 'reset'] as const)(`the origin leaves inside its response with
   }
   await expectWholePool(proxy.port, service, PLACES)
 })
+
+test.each(['resets while its upload is not read', 'resets while it waits for a token, with much content'])(
+  'a client that %s is noticed within ten seconds',
+  { timeout: 60_000 },
+  async (what) => {
+    const count = 40
+    const isUpload = what.includes('upload')
+    await using service = await startService({
+      mint: (mint) => (mint.org === 'cold' ? new Promise(() => {}) : mint.issue()),
+      script: (seen, connection) => {
+        if (seen.method === 'POST') connection.socket.pause()
+      },
+    })
+    await using proxy = await startProxy(service, {
+      'origin.connections': `${2 * count}`,
+      'tokens.mintTimeout': '60s',
+      'admin.address': 'localhost:0',
+    })
+    const org = isUpload ? 'acme' : 'cold'
+    const piece = Buffer.alloc(1024 * 1024, 'x')
+    const head = get('/v2/upload', org, `Content-Length: ${1024 * piece.length}`).replace('GET', 'POST')
+    const clients = await Promise.all(Array.from({ length: count }, () => RawClient.sending(proxy.port, head)))
+    for (const { socket } of clients) {
+      const push = () => {
+        while (!socket.destroyed && socket.write(piece)) {}
+      }
+      push()
+      socket.on('drain', push)
+    }
+    let before = -1
+    const sent = () => clients.reduce((sum, { socket }) => sum + socket.bytesWritten - socket.writableLength, 0)
+    for (; before !== sent(); await new Promise((resolve) => setTimeout(resolve, 500))) before = sent()
+    const areAllThere = async () => (await proxy.metric('oap_requests_in_flight')) === count || undefined
+    await eventually(areAllThere, 'all requests')
+    const leftAt = performance.now()
+    for (const client of clients) client.reset()
+    const isOver = async () => (await proxy.metric('oap_requests_in_flight')) === 0 || undefined
+    await eventually(isOver, 'the ends of all requests', 20_000)
+    expect(performance.now() - leftAt).toBeLessThan(scaled(10_000))
+    const codes = proxy.logs.filter(({ msg }) => msg === 'request').map(({ code }) => code)
+    expect(codes).toEqual(Array(count).fill('client_closed'))
+  },
+)

@@ -50,9 +50,41 @@ test('a request that waits for a connection', async () => {
   gate.open()
   expect((await held.response()).status).toBe(200)
   expect((await queued.response()).content.toString()).toBe('/v2/queued')
+  expect(new Set(service.requests.map(({ connection }) => connection)).size, 'connections').toBe(1)
   expect(agesMs).toHaveLength(2)
   expect(Math.max(...agesMs)).toBeLessThan(LIFE_MS)
   expect(service.tokens.mints).toHaveLength(2)
+})
+
+/** Holds the one connection, sends `bytes` for another request that waits for it, and frees it when its token has ended. */
+async function queuedBehind(bytes: string) {
+  const gate = new Gate()
+  service.script = async (received) => {
+    noteAge(received.values('authorization')[0])
+    if (received.target === '/v2/held') await gate.pass()
+    await received.ended
+    return { content: received.target }
+  }
+  await using proxy = await startProxy(service, { 'origin.connections': '1' })
+  await using held = await RawClient.sending(proxy.port, get('/v2/held', 'holder'))
+  await gate.untilWaiting(1)
+  await using queued = await RawClient.sending(proxy.port, bytes)
+  await service.origin.waitFor(() => service.tokens.mintsOf('acme').length === 1)
+  await eventually(() => (mintedAt.size === 2 ? true : undefined), 'the token of acme')
+  const [, second = 0] = mintedAt.values()
+  await eventually(() => performance.now() > second + LIFE_MS || undefined, 'the end of the token')
+  gate.open()
+  expect((await held.response()).status).toBe(200)
+  return await queued.response(bytes.slice(0, bytes.indexOf(' ')))
+}
+
+test('content that came while its first token was minted reaches the service, though that token ends in the queue', async () => {
+  const content = 'x'.repeat(70_000) // more than is kept
+  const post = get('/v2/upload', 'acme', `Content-Length: ${content.length}`).replace('GET', 'POST')
+  expect((await queuedBehind(post + content)).status).toBe(200)
+  expect(service.requests.at(-1)?.content.toString()).toBe(content)
+  expect(new Set(service.requests.map(({ connection }) => connection)).size, 'connections').toBe(1)
+  expect(Math.max(...agesMs)).toBeLessThan(LIFE_MS)
 })
 
 test('a repeat that waits for the rest of the content', async () => {

@@ -16,7 +16,7 @@ import { RawClient, request } from '../../support/raw-client.ts'
 async function receiving(memory: RepeatMemory, begun: (content: ClientContent) => void) {
   const handler: RequestHandler = {
     receive: ({ contentLength }, client) => {
-      const content = new ClientContent(client, contentLength, memory, 'acme')
+      const content = new ClientContent(client, { contentLength, expectsContinue: false }, memory, 'acme')
       begun(content)
       return inProgress(content, client)
     },
@@ -42,7 +42,7 @@ function inProgress(content: ClientContent, client: Client): RequestInProgress {
     awaitsProof: false,
     mayBecomeTunnel: false,
     awaitsClient: true,
-    content: (bytes, start, end) => content.take(bytes, start, end),
+    content: (bytes, start, end) => content.receive(bytes, start, end),
     contentEnded: () => {
       content.ended()
       respondToOptions(client.response, 'request-1')
@@ -59,7 +59,7 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
   const memory = new RepeatMemory(length)
   const see = (content: ClientContent) => {
     void Promise.resolve().then(() => {
-      seen.push([content.whole()?.toString(), content.isComplete, content.receivedBytes])
+      seen.push([String(content.take()), content.isComplete, content.receivedBytes])
       content.dropKept()
     })
   }
@@ -78,9 +78,10 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
   async (framing) => {
     const contents: ClientContent[] = []
     const forwarded: string[] = []
-    await using served = await receiving(new RepeatMemory(10, 20), (content) => {
+    await using served = await receiving(new RepeatMemory(10, 200), (content) => {
       contents.push(content)
       let text = ''
+      content.take()
       content.streamTo({
         write: (chunk) => {
           text += chunk.toString()
@@ -113,6 +114,7 @@ test('a writer that ends while it writes: the rest of the content is read all th
       void gate.pass()
       return false
     }
+    content.take()
     content.streamTo({ write, end: () => undefined })
   })
   const raw = head('POST / HTTP/1.1', 'Host: x', 'Content-Length: 6')
