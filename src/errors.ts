@@ -284,7 +284,7 @@ const ORIGIN_PROBLEMS = {
 } as const satisfies Record<string, ProblemEntry>
 
 export type RefusalCode = keyof typeof REFUSALS
-export type TokenErrorCode = keyof typeof TOKEN_PROBLEMS | (typeof PASSED_ON)[number]
+export type TokenErrorCode = keyof typeof TOKEN_PROBLEMS | (typeof PASSED_ON)[number] | 'overloaded'
 export type OriginErrorCode = keyof typeof ORIGIN_PROBLEMS | 'overloaded'
 export type ErrorCode = RefusalCode | TokenErrorCode | OriginErrorCode | 'proxy_internal_error'
 
@@ -364,6 +364,9 @@ export function titleOf(code: string): string {
 export const LIMITS = {
   'listen.maxConnections': 'Too many connections were open: repeat the request later, or raise listen.maxConnections.',
   'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
+  'waiting requests': 'Half of the requests that listen.maxInFlight allows wait for tokens already.',
+  'waiting requests of one Org':
+    'An eighth of the requests that listen.maxInFlight allows wait for a token of this Org already.',
   'callers[].maxInFlight': 'As many requests of this caller are in flight as its maxInFlight allows.',
   'origin.connections': 'All origin.connections are busy.',
   'caller share': 'This caller has a quarter of listen.maxInFlight, the most for one caller of a minter.',
@@ -420,7 +423,7 @@ const TROUBLES: { readonly [C in TokenErrorCode]?: Trouble } = {
 }
 
 export type TokenErrorOptions = ErrorOptions &
-  Pick<Failure, 'retryAfterSeconds' | 'tokenEndpointStatus' | 'isOfMinter' | 'note'> & {
+  Pick<Failure, 'limit' | 'retryAfterSeconds' | 'tokenEndpointStatus' | 'isOfMinter' | 'note'> & {
     /** Default: as the code says. */
     readonly trouble?: Trouble | undefined
   }
@@ -435,11 +438,7 @@ abstract class FailureError<Code extends ErrorCode> extends Error implements Fai
   readonly reason: string | undefined
   readonly note: string | undefined
 
-  constructor(
-    code: Code,
-    message: string,
-    options: TokenErrorOptions & Pick<Failure, 'limit' | 'hint' | 'reason'> = {},
-  ) {
+  constructor(code: Code, message: string, options: TokenErrorOptions & Pick<Failure, 'hint' | 'reason'> = {}) {
     super(message, options)
     this.code = code
     this.limit = options.limit

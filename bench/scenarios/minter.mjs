@@ -110,7 +110,7 @@ function startMinter(originUrl, folder, port, keyFile) {
     admin: { address: 'off' },
     tokens: TOKENS,
     minter: { address: `127.0.0.1:${port}` },
-    callers: [{ name: 'sidecar', keyFiles: [keyFile], orgs: ['*'] }],
+    callers: [{ name: 'sidecar', keyFiles: [keyFile], tokens: true, orgs: ['*'] }],
   }
   const file = join(folder, 'minter.yaml')
   writeFileSync(file, JSON.stringify(config))

@@ -1,8 +1,8 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
 import { LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
-import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
-import { REJECTION_KINDS, type RepeatOutcome } from '../token/rejection.ts'
+import { type RepeatOutcome, type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
+import { REJECTION_OUTCOMES } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
@@ -15,8 +15,9 @@ export interface Gauges {
   /** Since the start. */
   readonly connectionsRefused: number
   readonly cachedTokens: number
-  /** 0 unless the mints of all orgs are paused. */
-  readonly mintsPausedMs: number
+  readonly orgsPaused: number
+  /** The share of `tokens.mintRate` that is used. */
+  readonly mintPace: number
   readonly logLinesDropped: number
   readonly logLinesOmitted: number
   /** Undefined without traces. */
@@ -90,7 +91,12 @@ const tokenCounts = () => ({
     MINT_OUTCOMES,
   ),
   mintDurations: new Histogram('oap_mint_duration_seconds', 'Duration of one call of the token endpoint.', BOUNDS_MS),
-  rejections: new Counter('oap_token_rejection_kinds_total', 'Rejected tokens, by kind.', ['kind'], REJECTION_KINDS),
+  rejections: new Counter(
+    'oap_token_rejections_total',
+    'Requests whose token the service rejected, by what became of them.',
+    ['outcome'],
+    REJECTION_OUTCOMES,
+  ),
   secretReloads: new Counter('oap_secret_reloads_total', 'Changes of the secret.', ['outcome'], SECRET_OUTCOMES),
   reloads: new Counter('oap_config_reloads_total', 'Reloads of the configuration.', ['outcome'], RELOAD_OUTCOMES),
 })
@@ -195,10 +201,14 @@ export class Metrics {
       ...counted.map((each) => each.family()),
       ...(this.store === undefined ? [] : [available]),
       ...(this.#isSidecar ? [minter] : []),
-      count('oap_token_rejections_total', 'Rejections by the service.', this.tokens.rejections.total()),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
       gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight),
-      gauge('oap_mints_paused_seconds', 'If no Org gets a token, time to the next mint.', gauges.mintsPausedMs / 1000),
+      gauge('oap_orgs_paused', 'Orgs for which no mint is made now, because the last ones failed.', gauges.orgsPaused),
+      gauge(
+        'oap_mint_pace_ratio',
+        'Share of tokens.mintRate in use; less after answers that limit it.',
+        gauges.mintPace,
+      ),
       count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped),
       count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', gauges.logLinesOmitted),
       ...(gauges.spansDropped === undefined

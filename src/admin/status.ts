@@ -2,8 +2,9 @@
 
 import { hostname } from 'node:os'
 import { performance } from 'node:perf_hooks'
+import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
-import { ageOf, type OrgTokens } from '../token/org-tokens.ts'
+import type { OrgTokens } from '../token/org-tokens.ts'
 import { known, type TokenCache } from '../token/token-cache.ts'
 import type { History } from './history.ts'
 import type { Gauges, Metrics } from './metrics.ts'
@@ -39,6 +40,8 @@ export interface AdminSources {
   readonly metrics: Metrics
   readonly gauges: () => Gauges
   readonly tokens: TokenCache
+  /** The Orgs that the token endpoint refused a moment ago. */
+  readonly refusals: () => ReadonlyMap<OrgId, TokenError>
   /** Of one org, or of all. Returns the number of tokens that it has dropped. */
   readonly purgeTokens: (org?: OrgId) => number
   /** Ends the pauses and limits of mints. */
@@ -54,10 +57,11 @@ export type StatusDocument = ReturnType<typeof statusOf>
 
 /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
 export function statusOf(sources: AdminSources, history: History, warnings: Warnings, maxOrgs: number, search: string) {
-  const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, fleet } = sources
+  const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, refusals, fleet } =
+    sources
   const now = performance.now()
   const checks = readiness()
-  const orgs = orgStatuses(tokens).filter(({ org }) => org.includes(search))
+  const orgs = orgStatuses(tokens, refusals()).filter(({ org }) => org.includes(search))
   const { originConnections, ...counted } = gauges()
   return {
     program: { version, node: process.versions.node, host: hostname(), pid: process.pid, uptimeMs: now },
@@ -83,17 +87,17 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
 type OrgStatus = ReturnType<typeof orgStatuses>[number]
 
 /** Most recently used first; then the orgs that are refused, and have no token. */
-export function orgStatuses({ orgs, refusals, now, day }: TokenCache) {
+export function orgStatuses({ orgs, now, day }: TokenCache, refusals: ReadonlyMap<OrgId, TokenError>) {
   const [at, atDay] = [now(), day()]
   return Array.from(new Set([...orgs.keys(), ...refusals.keys()]), (org) => {
     const tokens = orgs.peek(org)
-    const refusal = refusals.peek(org)
+    const refusal = refusals.get(org)
     return {
       org,
       state: tokens === undefined ? ('refused' as const) : stateOf(tokens, at, atDay),
-      ageMs: tokens && ageOf(tokens.current, at, atDay),
-      /** The known life of the token: stated, configured or learned; undefined if there is none. */
-      lifetimeMs: known(tokens?.lifeMs(tokens.current)),
+      ageMs: tokens?.current.ageAt(at, atDay),
+      /** The known life of the token, stated or configured; undefined if there is none. */
+      lifetimeMs: known(tokens?.lifeMs),
       lastRefusal: refusal && { tokenEndpointStatus: refusal.tokenEndpointStatus },
     }
   })
@@ -104,8 +108,8 @@ export function orgStatuses({ orgs, refusals, now, day }: TokenCache) {
  * other yet.
  */
 function stateOf(tokens: OrgTokens, now: number, day: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
-  if (tokens.isBeingReplaced) return 'rejected'
-  if (tokens.isAtItsEnd(ageOf(tokens.current, now, day))) return 'refreshing'
+  if (tokens.minting === 'rejected' || tokens.hasNoGoodToken) return 'rejected'
+  if (tokens.isDueAt(now, day)) return 'refreshing'
   return tokens.acceptedAt < 0 ? 'new' : 'fresh'
 }
 

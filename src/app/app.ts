@@ -61,7 +61,6 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   const side: TokenSide = new TokenSide(config, mintOrigin, events, fleet, live)
   const origin = openOrigin(config, settings.connections, live, settings)
   const gateway: Gateway = {
-    waiting: 0,
     credentials: side.credentials,
     origin,
     baseUrl: config.baseUrl,
@@ -123,7 +122,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       log.setVolume(latest.log)
       live.config = latest
       // What failed for lack of trust may work now.
-      if (secureContext !== live.secureContext) side.guard.resume()
+      if (secureContext !== live.secureContext) side.budget.resume()
       live.secureContext = secureContext
       liveMinter.secureContext = minterSecureContext
     },
@@ -155,13 +154,13 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
     metrics,
     gauges: () => {
       const { connected, free, pending } = origin.stats
-      const mintPause = side.guard.status
       return {
         requestsInFlight: reception.requestsInFlight + (minter?.reception.requestsInFlight ?? 0),
-        requestsWaitingForToken: gateway.waiting,
+        requestsWaitingForToken: side.tokens.waiting.count,
         connectionsRefused: listener.limit.refused + (minter?.listener.limit.refused ?? 0),
         cachedTokens: side.tokens.orgs.size,
-        mintsPausedMs: mintPause?.isOfAll ? Math.max(1, mintPause.leftMs) : 0, // a pause whose end is due has not ended yet
+        orgsPaused: side.budget.troubled.filter(({ leftMs }) => leftMs > 0).length,
+        mintPace: side.budget.pace,
         logLinesDropped: log.droppedLines,
         logLinesOmitted: log.omittedLines,
         spansDropped: traces?.queue.dropped,
@@ -171,12 +170,13 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       }
     },
     tokens: side.tokens,
+    refusals: () => side.budget.refusals,
     purgeTokens: (org) => {
       const purged = side.tokens.purge(org)
       fleet?.purge(org === undefined ? purged : [org])
       return purged.length
     },
-    resumeMints: () => side.guard.resume(),
+    resumeMints: () => side.budget.resume(),
     warnings: warningsOf({ side, listener, reception, rules, log, reload, fleet, minter, traces, names, live }),
     fleet: fleet?.store,
   }
@@ -231,6 +231,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       readiness,
       /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
       reload: async () => {
+        side.budget.resume('credentials')
         await Promise.all([reload.reload(), side.reloadSecret()])
       },
       /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */

@@ -48,10 +48,10 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
   }
   return {
     requestEnded(record) {
-      const { orgId, rejection: kind } = record
+      const { orgId, rejection: outcome } = record
       log.request(record)
       metrics.requestEnded(record)
-      if (kind !== undefined) logger.debug({ orgId, kind }, 'token rejected by the service')
+      if (outcome !== undefined) logger.debug({ orgId, outcome }, 'token rejected by the service')
     },
     tunnelEnded: (record, end) => log.tunnel(record, end),
     /** Writes the stack without the message, which may quote a value of the request. */
@@ -97,13 +97,14 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
       if (failed === 0) logger.info({ orgs }, 'warm orgs minted')
       else logger.warn({ orgs, failed }, 'some warm orgs have no token')
     },
-    statusLearned: (status) =>
-      logger.warn({ status }, 'the service ends tokens with a status that tokens.rejectedStatuses does not name'),
+    statusLearned: (status, orgId) =>
+      logger.warn(
+        { orgId, status },
+        'the service ends tokens with a status that tokens.rejectedStatuses does not name',
+      ),
     tokenEvicted() {
       metrics.evictions++
     },
-    mintsPaused: (code, pauseMs) => logger.warn({ code, pauseMs: Math.round(pauseMs) }, 'mints paused'),
-    mintsResumed: () => logger.info('mints resumed'),
 
     secretReloaded(outcome, file) {
       tokens.secretReloads.add(outcome)
@@ -131,8 +132,7 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
     minterAsked(mint) {
       minter?.requests.add(mint.error?.code ?? 'ok')
       traces?.mintSettled(mint)
-      // While it is lost, it is asked every few seconds: told as that.
-      if (mint.reason !== 'probe') mintFailed(mint)
+      mintFailed(mint)
     },
     minterLost: (reason) => logger.warn({ reason }, 'minter lost: tokens that are held go on working'),
     minterRefused: (code) => logger.warn({ code, remedy: remedyOf(code, true).detail }, 'minter refuses this sidecar'),

@@ -101,11 +101,10 @@ export function openMinterOrigin(
 }
 
 /**
- * The longest call, as shares of `tokens.mintTimeout`: so that a request gets the error that names the minter, and once that was
- * lost, so that its return is seen soon. A minter that waits for the endpoint answers sooner (`WAIT_SHARE` in token-giver.ts). Its
- * mint goes on, and its token serves the next call.
+ * The longest call, as a share of `tokens.mintTimeout`: so that a request gets the error that names the minter. A minter that waits
+ * for the endpoint answers sooner (`WAIT_SHARE` in token-giver.ts). Its mint goes on, and its token serves the next call.
  */
-const LONGEST_CALL = { usual: 0.92, lost: 0.4 }
+const LONGEST_CALL = 0.92
 
 /** A reload may change `live`. */
 export function openMinterSource(
@@ -123,12 +122,15 @@ export function openMinterSource(
       const key = (keyFile ?? jwtFile)?.content
       return key === undefined ? [] : ['x-proxy-key', key.reveal()]
     },
-    call(target, fields, content, onCall) {
-      const isLost = source.problem !== undefined
-      const timeoutMs = config.tokens.mintTimeoutMs * (isLost ? LONGEST_CALL.lost : LONGEST_CALL.usual)
+    call(target, fields, content, withinMs = Number.POSITIVE_INFINITY) {
       // What is left of a minter that went away would take all the time of a request.
-      const sent = { method: 'POST', target, fields: [...own, ...fields], content, needsNewConnection: isLost }
-      return call(origin, { ...sent, readsErrors: true }, timeoutMs, onCall)
+      const needsNewConnection = source.problem !== undefined
+      const sent = { method: 'POST', target, fields: [...own, ...fields], content, needsNewConnection }
+      return call(
+        origin,
+        { ...sent, readsErrors: true },
+        Math.min(config.tokens.mintTimeoutMs * LONGEST_CALL, withinMs),
+      )
     },
     observer,
   })

@@ -83,7 +83,7 @@ export function openTokenEndpoint(
     userAgent: `org-access-proxy/${readVersion()}`,
     credentials,
     timeoutMs: tokens.mintTimeoutMs * CALL_SHARE,
-    call: (request, timeoutMs, onCall) => call(origin, { ...request, readsErrors: true }, timeoutMs, onCall),
+    call: (request, timeoutMs) => call(origin, { ...request, readsErrors: true }, timeoutMs),
     observer,
     rereadSecret,
   })

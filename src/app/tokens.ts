@@ -1,20 +1,18 @@
-/** The token side of the app: endpoint, guard, cache, and the rotation of the secret, built from the configuration. */
+/** The token side of the app: endpoint, budget, cache, and the rotation of the secret, built from the configuration. */
 
 import assert from 'node:assert/strict'
-import { randomInt } from 'node:crypto'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { parseAppSecretFor } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
-import { type ErrorCode, TokenError } from '../errors.ts'
+import type { ErrorCode, TokenError } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Origin } from '../origin/origin.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import { type AppAuth, AppKey } from '../token/app-key.ts'
-import { MintGuard } from '../token/mint-guard.ts'
+import { Budget } from '../token/budget.ts'
 import { TokenCache } from '../token/token-cache.ts'
-import type { TokenSource } from '../token/token-source.ts'
+import type { SettledMint, TokenSource } from '../token/token-source.ts'
 import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openMinterSource } from './minter.ts'
@@ -22,13 +20,8 @@ import { openTokenEndpoint } from './origin.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
 const WARM_AT_ONCE = 8
-/** How long a warm org may wait for the end of pauses, in all. */
-const LONGEST_WARM_PAUSE_SECONDS = 5
-
-/** A sidecar whose minter is lost, or refuses it, asks so often. */
-const MINTER_PROBE_MS = 2_000
-
-const REJECTED = 'app_credentials_rejected'
+/** While the App is rejected, or the minter is lost or refuses this sidecar. Pauses hold most of them back. */
+const ASK_AGAIN_MS = 1_000
 
 export class TokenSide {
   /** Undefined for a sidecar of a minter. */
@@ -36,7 +29,7 @@ export class TokenSide {
   /** Set for a sidecar alone. */
   readonly minter: MinterSource | undefined
   readonly tokens: TokenCache
-  readonly guard: MintGuard
+  readonly budget: Budget
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: Events
@@ -46,9 +39,7 @@ export class TokenSide {
   readonly #secretWatch: FileWatch | undefined
   #secretFileProblem: string | undefined
   readonly #stopped = new AbortController()
-  #probe: NodeJS.Timeout | undefined
-  /** Of a sidecar, while its minter is lost or refuses it. */
-  #minterProbe: NodeJS.Timeout | undefined
+  #askingAgain: NodeJS.Timeout | undefined
   /** Of a sidecar: what was told of its minter last. Undefined if all is well. */
   #minterState: ErrorCode | 'lost' | undefined
 
@@ -73,14 +64,15 @@ export class TokenSide {
         minterAsked: (mint) => {
           if (isEnding()) return
           events.minterAsked(mint)
-          this.#watchMinter(mint.org)
+          this.#tellMinterState()
+          this.#askAgainAfter(mint)
         },
       })
     }
     if (config.app !== undefined) {
       const { appId, appSecret } = config.app
       this.credentials = new AppCredentials(new AppKey(appId, appSecret, settings.auth), (state, inUse) => {
-        this.guard.resume(REJECTED)
+        this.budget.resume('credentials')
         fleet?.secretReplaced(inUse)
         events.secretReloaded(state, appSecretFile)
       })
@@ -95,39 +87,38 @@ export class TokenSide {
     }
     const source = this.minter ?? (this.credentials && this.#openEndpoint(config, this.credentials, isEnding))
     assert(source !== undefined)
-    this.guard = new MintGuard(settings, source, {
-      mintsPaused: (code, pauseMs) => {
-        if (this.#stopped.signal.aborted) return
-        events.mintsPaused(code, pauseMs)
-        if (code === REJECTED) this.#probeAfter(pauseMs)
-      },
-      mintsResumed: () => events.mintsResumed(),
-    })
+    this.budget = new Budget(settings, source)
     this.tokens = new TokenCache(
       {
         ...settings,
         lifetimeMs: settings.lifetimeMs === 'auto' ? undefined : settings.lifetimeMs,
         rejectedStatuses: config.learnsStatuses ? undefined : settings.rejectedStatuses,
+        sharesTokens: fleet !== undefined || url !== undefined,
+        maxWaiting: Math.max(1, Math.floor(config.listen.maxInFlight / 2)),
         observer: events,
       },
-      fleet?.inFrontOf(this.guard) ?? this.guard,
+      fleet?.inFrontOf(this.budget) ?? this.budget,
     )
   }
 
   #openEndpoint(config: Config, credentials: AppCredentials, isEnding: () => boolean): TokenSource {
     const mintSettled: Events['mintSettled'] = (mint) => {
-      if (!isEnding()) this.#events.mintSettled(mint)
+      if (isEnding()) return
+      this.#events.mintSettled(mint)
+      this.#askAgainAfter(mint)
     }
     return openTokenEndpoint(config, this.#origin, credentials, { mintSettled }, () => this.reloadSecret())
   }
 
   /** The token endpoint rejects the App, and has never accepted it. False at a sidecar: the App is that of the minter. */
   get areCredentialsRejected(): boolean {
-    return this.guard.pauseOfAll?.code === REJECTED && this.credentials?.areRejected === true
+    return this.credentials?.areRejected === true
   }
 
+  /** The same; at a sidecar, as its minter says. */
   get seemCredentialsRejected(): boolean {
-    return this.guard.pauseOfAll?.code === REJECTED || this.credentials?.areRejected === true
+    const isSaid = ({ error }: { error: TokenError }) => error.code === 'app_credentials_rejected'
+    return this.minter === undefined ? this.areCredentialsRejected : this.budget.troubled.some(isSaid)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -147,31 +138,13 @@ export class TokenSide {
     let failed = 0
     const work = async () => {
       for (let org = next(); org !== undefined && !this.#stopped.signal.aborted; org = next()) {
-        if (!(await this.#warmOne(org))) failed += 1
+        await this.tokens.mint(org, 'warm').catch(() => (failed += 1))
       }
     }
     await Promise.all(Array.from({ length: WARM_AT_ONCE }, work))
     this.#events.warmed(this.#warmOrgs.length, failed + waiting.length)
   }
 
-  /** Returns true if there is a token. A mint that is over the budget waits and is tried again, and so is one in a short pause. */
-  async #warmOne(org: OrgId): Promise<boolean> {
-    const { signal } = this.#stopped
-    for (let pauses = 0; ; ) {
-      try {
-        await this.tokens.mint(org, 'warm')
-        return true
-      } catch (error) {
-        const seconds = error instanceof TokenError ? error.retryAfterSeconds : undefined
-        if (signal.aborted || seconds === undefined) return false
-        if (this.guard.status !== undefined) pauses += seconds
-        if (pauses > LONGEST_WARM_PAUSE_SECONDS) return false
-        await sleep(seconds * 1_000, undefined, { signal }).catch(() => undefined)
-      }
-    }
-  }
-
-  /** Reads the file of the secret again, if there is one. Never rejects. */
   async reloadSecret(): Promise<void> {
     const [file, appId] = [this.#secretFile, this.#appId]
     if (file === undefined || appId === undefined) return
@@ -189,42 +162,33 @@ export class TokenSide {
 
   close(): void {
     this.#stopped.abort()
-    clearTimeout(this.#probe)
-    clearTimeout(this.#minterProbe)
+    clearInterval(this.#askingAgain)
     this.#secretWatch?.close()
     this.tokens.purge()
     this.#origin.close()
   }
 
-  /** A proxy whose App is rejected is not ready, so it may get no request that finds out when the App is accepted again. */
-  #probeAfter(pauseMs: number): void {
-    clearTimeout(this.#probe)
-    this.#probe = setTimeout(() => {
-      if (this.guard.pauseOfAll?.code !== REJECTED) return
-      this.#probeAfter(pauseMs) // unless another pause begins
-      // Any of them: the trouble of one may be its own.
-      const orgs = this.guard.status?.orgs ?? []
-      const org = orgs[randomInt(Math.max(orgs.length, 1))]
-      if (org !== undefined) this.tokens.mint(org, 'probe').catch(() => undefined)
-    }, pauseMs).unref()
-  }
-
-  /** While the minter is lost, or refuses this sidecar, the end of that is noticed without a request. */
-  #watchMinter(org: OrgId): void {
+  #tellMinterState(): void {
     const { problem, refusal } = this.minter ?? {}
     const state = problem === undefined ? refusal : 'lost'
-    clearTimeout(this.#minterProbe)
-    if (state !== this.#minterState) {
-      this.#minterState = state
-      if (problem !== undefined) this.#events.minterLost(problem)
-      else if (refusal !== undefined) this.#events.minterRefused(refusal)
-      else this.#events.minterBack()
+    if (state === this.#minterState) return
+    this.#minterState = state
+    if (problem !== undefined) this.#events.minterLost(problem)
+    else if (refusal !== undefined) this.#events.minterRefused(refusal)
+    else this.#events.minterBack()
+  }
+
+  /** Without a token, this proxy may get no request that finds out when the App is accepted, or the minter back. */
+  #askAgainAfter({ org, error }: SettledMint): void {
+    clearInterval(this.#askingAgain)
+    const isRejected = error?.trouble === 'credentials' && this.credentials?.wereAccepted === false
+    if (!isRejected && this.minter?.isWell !== false) return
+    const ask = () => {
+      // Any of them: the trouble of one may be its own.
+      const { troubled } = this.budget
+      const any = troubled[Math.floor(Math.random() * troubled.length)]?.org ?? org
+      this.tokens.mint(any, 'warm').catch(() => undefined)
     }
-    if (state === undefined) return
-    const probe = () => {
-      this.#minterProbe?.refresh() // in case that a pause lets no call through
-      this.tokens.mint(org, 'probe').catch(() => undefined)
-    }
-    this.#minterProbe = setTimeout(probe, MINTER_PROBE_MS).unref()
+    this.#askingAgain = setInterval(ask, ASK_AGAIN_MS).unref()
   }
 }

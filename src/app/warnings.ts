@@ -42,22 +42,24 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
     return known.certificates
   }
   return {
-    mints_paused() {
-      const pause = side.guard.status
-      if (!pause?.isOfAll) return undefined
-      const text = `No Org gets a new token: ${pause.cause.message} Tokens that are held go on working. ${RESUME}`
-      return { text, leftMs: pause.leftMs }
-    },
     orgs_paused() {
-      const pause = side.guard.status
-      if (pause === undefined || pause.isOfAll) return undefined
-      const { orgs, code, leftMs, cause } = pause
-      if (code === 'app_credentials_rejected' && side.seemCredentialsRejected) return undefined // told as that
+      const { troubled } = side.budget
+      const told = troubled.filter(({ error }) => error.trouble !== 'credentials' || !side.seemCredentialsRejected)
+      if (told.length === 0) return undefined
       const call = endpointText({ baseUrl: live.config.baseUrl, endpoint: live.config.tokens.endpoint })
-      const isTold = side.minter !== undefined || cause.message.includes(call)
-      const place = isTold ? '' : ` The call is ${call}.`
-      const text = `No new token for ${named(orgs)}: ${cause.message}${place} ${RESUME}`
-      return { text, leftMs: leftMs > 0 ? leftMs : undefined }
+      const causes = [...new Set(told.map(({ error }) => error.message))].slice(0, MAX_NAMED).map((cause) => {
+        const orgs = told.filter(({ error }) => error.message === cause)
+        const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), Date.now())).toISOString()
+        const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
+        return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
+      })
+      const leftMs = told.reduce((longest, each) => Math.max(longest, each.leftMs), 0)
+      return { text: `${causes.join(' ')} ${RESUME}`, leftMs: leftMs > 0 ? leftMs : undefined }
+    },
+    mint_pace_reduced() {
+      const { pace } = side.budget
+      if (pace === 1) return undefined
+      return `The token endpoint limits the rate of calls, so the proxy makes ${Math.round(pace * 100)} % of the calls that tokens.mintRate allows. If this comes again, set tokens.mintRate to what the service allows.`
     },
     app_credentials_rejected() {
       if (!side.seemCredentialsRejected) return undefined
@@ -81,9 +83,16 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return `The service rejected new tokens of ${named(orgs)}. If other requests of the Org succeed, it may not use the routes that are rejected: see the errors below. Otherwise, check that baseUrl leads to the service that the tokens are for.`
     },
     rejection_status_learned() {
-      const listed = side.tokens.service.learnedStatuses.join(', ')
-      if (listed === '') return undefined
-      return `The service ends tokens with the status ${listed}, which the proxy has learned. It repeats only GET and HEAD requests for that. If the service carries out no request that it answers so, set tokens.rejectedStatuses to 401 and ${listed}.`
+      const learned = new Set<number>()
+      const orgs: OrgId[] = []
+      side.tokens.orgs.forEach(({ learnedStatus }, org) => {
+        if (learnedStatus === undefined) return
+        learned.add(learnedStatus)
+        orgs.push(org)
+      })
+      if (orgs.length === 0) return undefined
+      const listed = [...learned].sort().join(', ')
+      return `The service ends tokens of ${named(orgs)} with the status ${listed}, as a new token has shown. Clients got it four times, and POSTs get it each time. Set tokens.rejectedStatuses to 401, ${listed}.`
     },
     configuration_refused() {
       if (reload.problems.length === 0) return undefined

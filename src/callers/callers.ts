@@ -33,6 +33,8 @@ export interface CallerRule {
   readonly orgs: readonly OrgRule[]
   /** Empty: all routes that the listener forwards, except those of the App. */
   readonly routes: readonly RoutePattern[]
+  /** It may ask a minter for tokens. */
+  readonly tokens?: boolean | undefined
   /** Most requests of this caller at once; undefined: only the listener's limit applies. */
   readonly maxInFlight?: number | undefined
 }
@@ -64,15 +66,22 @@ export class Caller {
   readonly credential: string
   /** Survives reloads, unlike the rules. */
   readonly usage: { inFlight: number }
+  /** It may ask a minter for tokens. */
+  readonly mayHaveTokens: boolean
   readonly #maxInFlight: number
   readonly #orgs: ReadonlySet<string>
   readonly #orgPrefixes: readonly string[]
   readonly #routes: readonly RoutePattern[]
 
-  constructor({ name, orgs, routes, maxInFlight }: CallerRule, credential: string, usage: Caller['usage']) {
+  constructor(
+    { name, orgs, routes, tokens = false, maxInFlight }: CallerRule,
+    credential: string,
+    usage: Caller['usage'],
+  ) {
     this.name = name
     this.credential = credential
     this.usage = usage
+    this.mayHaveTokens = tokens
     this.#maxInFlight = maxInFlight ?? Number.POSITIVE_INFINITY
     this.#orgs = new Set(orgs.filter(({ isPrefix }) => !isPrefix).map(({ id }) => id))
     this.#orgPrefixes = orgs.filter(({ isPrefix }) => isPrefix).map(({ id }) => id)
@@ -113,6 +122,7 @@ export type CallerRefusal =
   | 'unknown key'
   | 'unknown certificate'
   | 'certificate of several callers'
+  | 'no_tokens'
   | TokenProblem
 
 /** Enough for every pod of a large cluster. */

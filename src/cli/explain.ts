@@ -102,8 +102,8 @@ const HINTS: { readonly [R in MalformedMessage['reason']]?: string } = {
 /** Every caller has a key, and no other credential: nothing is verified, and no key set is fetched. */
 function withKnownKeys(config: Config): Config {
   const keyFile = (name: string) => new ReadFile('', new Secret(keyOf(name)), Buffer.alloc(0), 0)
-  const callers = config.callers.map(({ name, orgs, routes, maxInFlight }) => {
-    return { name, orgs, routes, maxInFlight, keyFiles: [keyFile(name)] }
+  const callers = config.callers.map(({ name, orgs, routes, tokens, maxInFlight }) => {
+    return { name, orgs, routes, tokens, maxInFlight, keyFiles: [keyFile(name)] }
   })
   const { callerKeyFile, ...listen } = config.listen
   return {

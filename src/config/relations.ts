@@ -101,7 +101,8 @@ function reportMinter({ minter, listen, callers }: SoundSettings, refuse: Report
   const isMinter = 'address' in minter
   if (isMinter && 'url' in minter)
     refuse('minter.url', 'is set, and so is minter.address: an instance is one of the two')
-  if (isMinter && callers?.length === 0) refuse('minter.address', 'needs callers: who is none of them gets no token')
+  if (isMinter && callers?.some(({ tokens }) => tokens) === false)
+    refuse('minter.address', 'needs a caller with tokens: true: all others get no token')
   if (isRemote(minter.address) && !('certFile' in minter.tls)) {
     refuse('minter.address', 'is open to other machines: set minter.tls.certFile, or use localhost or unix:/path')
   }

@@ -246,6 +246,9 @@ export const caller = z.strictObject({
   routes: list(parsed(parseRoutePattern)).describe(
     'Routes that it may use, written as in `routes.allow`. If empty: all that `routes.allow` lets through, except `appRoutes`.',
   ),
+  tokens: flag(false).describe(
+    'It may ask a minter for tokens. Needs `minter.address`, and no `routes`: a token knows no routes.',
+  ),
   maxInFlight: wholeNumber(1, 1_000_000).optional().describe('Most requests at once, within `listen.maxInFlight`.'),
 })
 

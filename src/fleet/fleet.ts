@@ -32,7 +32,7 @@ const TOLERANCE = 1.5
 const WAIT_FACTOR = 2
 /** Jittered by half of it. */
 const POLL_MS = 100
-/** A token of which nobody knows the life stays in the store for this time. */
+/** A token that states no end stays in the store for this time. */
 const MAX_SPAN_MS = 24 * 3_600_000
 
 interface SharedMint {
@@ -48,8 +48,8 @@ interface SharedMint {
   askedAtMs: number | undefined
 }
 
-/** What is sealed. Times that nobody knows are null, as JSON writes `Infinity`; lives begin at the mint. */
-type TokenContent = [askedAtMs: number, statedLifeMs: number | null, knownLifeMs: number | null, token: string]
+/** What is sealed. The life begins at the mint; it is null if none is stated, as JSON writes `Infinity`. */
+type TokenContent = [askedAtMs: number, statedLifeMs: number | null, token: string]
 
 export class Fleet {
   readonly store: RedisStore
@@ -69,7 +69,10 @@ export class Fleet {
   }
 
   inFrontOf(source: TokenSource): TokenSource {
-    return { mint: (org, options = {}) => this.#mint(source, org, options) }
+    return {
+      mint: (org, options = {}) => this.#mint(source, org, options),
+      refusalOf: (org) => source.refusalOf?.(org),
+    }
   }
 
   /** Deletes the shared tokens of these orgs. This replica takes no token from the store again that is older than the purge. */
@@ -124,13 +127,13 @@ export class Fleet {
   /** Returns `mint` if this replica has the lease or the store is of no use; `restMs` is for how long another one has the lease. */
   async #claim(mint: SharedMint, waitedMs: number): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
     const { org, keys, owner, except, options } = mint
-    const { replaces, knownLifeMs = MAX_SPAN_MS } = options
+    const { replaces } = options
     const name = keys.nameOf(org)
     const leaseMs = Math.max(this.#options.mintTimeoutMs * LEASE_SHARE, this.#mintMs * SLOW_FACTOR)
     const askedAt = performance.now()
-    // An older token has probably ended, was purged, or is no younger than the one to be replaced.
+    // An older token was purged, or is no younger than the one to be replaced.
     const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
-    const maxAgeMs = Math.min(knownLifeMs, askedAt - bornAfter)
+    const maxAgeMs = Math.min(MAX_SPAN_MS, askedAt - bornAfter)
     const heldMs = leaseMs * (waitedMs > leaseMs * TOLERANCE ? TOLERANCE : LONGEST_LEASE)
     const limits = [leaseMs, heldMs, maxAgeMs].map((ms) => String(Math.ceil(ms)))
     const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except])
@@ -161,10 +164,10 @@ export class Fleet {
 
   #tell(mint: SharedMint, token: AccessToken): void {
     const { org, options, owner, askedAtMs } = mint
-    const { replaces, knownLifeMs = Number.POSITIVE_INFINITY } = options
+    const { replaces } = options
     const { statedLifeMs } = token
     const ageMs = Math.max(0, performance.now() - token.mintedAt)
-    const restMs = Math.floor(Math.min(statedLifeMs, knownLifeMs, MAX_SPAN_MS) - ageMs)
+    const restMs = Math.floor(Math.min(statedLifeMs, MAX_SPAN_MS) - ageMs)
     this.#mintMs = ageMs
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
     if (askedAtMs === undefined || restMs <= 0 || replaces?.equals(token)) {
@@ -175,7 +178,7 @@ export class Fleet {
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
     if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
     const text = textOf(token)
-    const content: TokenContent = [askedAtMs, statedLifeMs, knownLifeMs, text]
+    const content: TokenContent = [askedAtMs, statedLifeMs, text]
     const value = storedValue({
       mark: keys.markOf(org, text),
       askedAtMs,
@@ -208,9 +211,9 @@ function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): 
   const opened = keys.open(org, found.sealed)
   if (opened === undefined) return undefined
   // Only a replica with this secret and format can have sealed it, so its shape needs no check.
-  const [askedAtMs, statedLifeMs, knownLifeMs, text]: TokenContent = JSON.parse(opened)
+  const [askedAtMs, statedLifeMs, text]: TokenContent = JSON.parse(opened)
   if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
-  return new AccessToken(text, mintedAt, statedLifeMs ?? undefined, knownLifeMs ?? undefined)
+  return new AccessToken(text, mintedAt, statedLifeMs ?? undefined)
 }
 
 function textOf(token: AccessToken): string {

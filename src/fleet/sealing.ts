@@ -16,7 +16,7 @@ export interface FleetIdentity {
 }
 
 /** Changes when the meaning of what is stored changes: replicas of two formats do not see each other's tokens. */
-const FORMAT = 'org-access-proxy fleet 5'
+const FORMAT = 'org-access-proxy fleet 6'
 const CIPHER = 'aes-256-gcm'
 const KEY_BYTES = 32
 /** NIST SP 800-38D §8.2.2: with random nonces of this length a key may seal 2^32 texts. One org never gets there. */

@@ -61,6 +61,7 @@ export type RefusingSetting =
   | 'listen.callerKeyFile'
   | 'callers'
   | 'callers[].orgs'
+  | 'callers[].tokens'
   | 'callers[].routes'
   | 'appRoutes'
   | 'routes.allow'
@@ -163,6 +164,8 @@ export function admitTokenRequest(
   if ('verdict' in caller) return caller
   const named = head.method === 'POST' ? orgIn(head.target) : undefined
   if (named === undefined) return { ...refuse('target_invalid'), hint: WRONG_TARGET, caller }
+  if (!caller.mayHaveTokens)
+    return { ...refuse('caller_refused', 'callers[].tokens', 'no_tokens'), hint: NO_TOKENS, caller }
   if (caller.hasRoutes) return { ...refuse('route_refused', 'callers[].routes'), hint: NO_ROUTES, caller }
   const orgId = admitOrg({ orgId: named }, rules, caller)
   if (typeof orgId === 'object') return { ...orgId, caller }
@@ -172,6 +175,7 @@ export function admitTokenRequest(
 }
 
 const WRONG_TARGET = 'A minter answers POST /v1/orgs/{orgId}/token, and nothing else.'
+const NO_TOKENS = 'This caller gets no tokens: at the minter, set tokens: true for it in callers.'
 const NO_ROUTES = 'A token knows no routes, so a caller with routes gets none.'
 
 /** The org id in a `tokenTarget`, not checked yet. */

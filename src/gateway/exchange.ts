@@ -22,16 +22,18 @@ import { Attempt, type AttemptSink } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
 import { AppProof } from '../token/app-key.ts'
-import type { RequestKind } from '../token/org-tokens.ts'
-import type { TokenCache, Waiter } from '../token/token-cache.ts'
+import type { OrgTokens, Repeatability } from '../token/org-tokens.ts'
+import type { RejectionOutcome } from '../token/repeats.ts'
+import type { TokenCache } from '../token/token-cache.ts'
 import { AccessToken } from '../token/token-source.ts'
+import { TokenUse } from '../token/token-use.ts'
 import type { Admitted, Refusal } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { respondToOptions, respondWithProblem } from './problem.ts'
-import { RejectedToken } from './rejected-token.ts'
 import {
   type AbandonCode,
   type GatewayObserver,
+  type RepeatOutcome,
   RequestRecord,
   type RequestTrace,
   STATUS_WITHOUT_ANSWER,
@@ -43,8 +45,6 @@ import {
 import { Tunnel } from './tunnel.ts'
 
 export interface Gateway {
-  /** Requests that wait for a token. */
-  waiting: number
   readonly tokens: TokenCache
   readonly observer: GatewayObserver
   readonly tracing?: Tracing | undefined
@@ -100,7 +100,7 @@ const UNAUTHORIZED = 401
 /** A service that refuses the request does so in this time. So the client need not send the content (RFC 9110 §10.1.1). */
 const CONTINUE_AFTER_MS = 100
 
-export class Exchange implements RequestInProgress, AttemptSink {
+export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
   readonly #gateway: Gateway
   readonly #client: Client
   readonly #head: KnownHead
@@ -120,8 +120,10 @@ export class Exchange implements RequestInProgress, AttemptSink {
   // Once it is admitted:
   #request: Admitted | undefined
   #content: ClientContent | undefined
-  /** It waits for its first token. */
-  #isWaiting = false
+  /** Those of its Org when it took the first one. */
+  #tokens: OrgTokens | undefined
+  /** Set once it waits for a token, or gets an answer that is not a plain success. */
+  #tokenUse: TokenUse | undefined
   /** Runs until the client is told to send its content. */
   #continuing: NodeJS.Timeout | undefined
   // Of the current attempt:
@@ -133,8 +135,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
   /** Monotonic milliseconds: the request was sent. */
   #sentAt = 0
   #hasNewConnection = false
-  /** Set from the first rejection on. */
-  #rejection: RejectedToken | undefined
 
   constructor(
     gateway: Gateway,
@@ -222,7 +222,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
   async #serve(request: Admitted): Promise<void> {
     try {
       let credential = request.orgId === undefined ? await this.#proveApp() : this.#takeToken(request.orgId)
-      credential ??= await this.#waitForToken(request)
+      credential ??= await this.#waitForToken()
       // Content that came together with the head is sent in one piece: the parser tells it before this goes on.
       if (request.hasContent) await undefined
       while (!this.isOver) {
@@ -242,26 +242,39 @@ export class Exchange implements RequestInProgress, AttemptSink {
   }
 
   #takeToken(orgId: OrgId): Credential | undefined {
-    const found = this.#gateway.tokens.get(orgId, this.#kind)
-    if (found !== undefined) this.#writableRecord.token = found.result
-    return found?.token
+    const { tokens } = this.#gateway
+    this.#tokens = tokens.orgs.get(orgId)
+    if (this.#tokens === undefined) return undefined
+    const found = tokens.get(orgId, this.#tokens, this)
+    if ('wait' in found) return undefined
+    this.#writableRecord.token = found.result
+    return found.token
   }
 
-  async #waitForToken({ orgId }: Admitted): Promise<AccessToken> {
-    assert(orgId !== undefined)
-    this.#setWaiting(true)
-    try {
-      const { token, result } = await this.#gateway.tokens.obtain(orgId, this.#waiter)
-      this.#writableRecord.token = result
-      return token
-    } finally {
-      this.#setWaiting(false)
+  async #waitForToken(): Promise<AccessToken> {
+    const { token, result } = await this.#useOfToken().obtain()
+    this.#writableRecord.token = result
+    return token
+  }
+
+  #useOfToken(): TokenUse {
+    if (this.#tokenUse === undefined) {
+      const { orgId: org, caller, requestId } = this.#admitted
+      assert(org !== undefined)
+      const requester = caller ?? this.#client
+      const request = { org, requester, requestId, hasLeft: () => this.isOver, repeatability: this }
+      this.#tokenUse = new TokenUse(this.#gateway.tokens, request, this.#tokens)
     }
+    return this.#tokenUse
   }
 
-  #setWaiting(isWaiting: boolean): void {
-    if (isWaiting !== this.#isWaiting) this.#gateway.waiting += isWaiting ? 1 : -1
-    this.#isWaiting = isWaiting
+  get isKept(): boolean {
+    return this.#content?.isRepeatable !== false
+  }
+
+  get isSafe(): boolean {
+    const { method } = this.#admitted
+    return method === 'GET' || method === 'HEAD'
   }
 
   /** Resolves with the credential for a repeat, once the repeat can be sent, or with undefined if the client gets the answer. */
@@ -291,8 +304,10 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   /** A token that has ended while the attempt waited for its connection is replaced, and the connection waits. */
   authorize(): string | Promise<string> {
-    if (!this.#hasEndedSince(this.#sentAt)) return this.#authorizeWith(this.#credential)
-    return this.#waitForToken(this.#admitted).then((token) => this.#authorizeWith(token))
+    const credential = this.#credential
+    const hasEnded = credential instanceof AccessToken && this.#gateway.tokens.hasEnded(credential)
+    if (!hasEnded) return this.#authorizeWith(credential)
+    return this.#waitForToken().then((token) => this.#authorizeWith(token))
   }
 
   /** The service is asked only now: the time before was spent on waiting for a connection. */
@@ -305,13 +320,6 @@ export class Exchange implements RequestInProgress, AttemptSink {
       this.#continuing = setTimeout(() => this.#client.sendContinue(), CONTINUE_AFTER_MS)
     }
     return credential.reveal()
-  }
-
-  /** T2 of docs/tokens.md: no token is sent past its stated end, however long the request has waited with it. */
-  #hasEndedSince(since: number, credential = this.#credential): boolean {
-    const { orgId } = this.#admitted
-    if (orgId === undefined || !(credential instanceof AccessToken)) return false
-    return this.#gateway.tokens.hasEndedSince(orgId, credential, since)
   }
 
   responseHead(head: ResponseHead): void {
@@ -405,27 +413,20 @@ export class Exchange implements RequestInProgress, AttemptSink {
 
   /** If the client need not see this answer: resolves with the credential for the repeat. */
   #judge({ status, challenge }: ResponseHead): Promise<Credential> | undefined {
-    const { orgId: org, method, path } = this.#admitted
     const credential = this.#credential
     if (credential instanceof AppProof) return this.#judgeAsApp(credential, status)
-    assert(credential !== undefined && org !== undefined)
-    const { tokens } = this.#gateway
-    const record = this.#writableRecord
-    const sentAt = this.#sentAt
-    const meaning = tokens.service.meaningOf(status, method, challenge)
-    if (this.#rejection === undefined) {
-      const ofOrg = tokens.orgs.peek(org)
-      if (meaning === 'accepted') ofOrg?.noteAccepted(credential, sentAt, this.#kind, record)
-      else if (meaning === 'neither') ofOrg?.noteStatus(status)
-      if (meaning === 'accepted' || meaning === 'neither') return undefined
-      // A repeat may follow at once: makes sure of memory for the rest of the content.
-      const kind = this.#content?.reserve() === false ? 'once' : this.#kind
-      this.#rejection = new RejectedToken(tokens, { ...this.#waiter, org, method, path, kind })
+    assert(credential !== undefined)
+    if (this.#tokenUse === undefined && status >= 200 && status <= 299) {
+      this.#tokens?.noteAccepted(credential, this.#sentAt)
+      return undefined
     }
-    const next = this.#rejection.judge({ token: credential, sentAt, status }, meaning)
+    this.#content?.reserve() // a repeat may follow at once: makes sure of memory for the rest of the content
+    const use = this.#useOfToken()
+    const next = use.judge({ token: credential, sentAt: this.#sentAt, status, challenge })
+    const record = this.#writableRecord
     // Until the repeat is answered, it counts as failed.
-    record.repeat = next === undefined ? this.#rejection.outcome : 'failed'
-    record.rejection = this.#rejection.kind
+    record.repeat = next === undefined ? repeatOutcome(use.outcome, record.repeat) : 'failed'
+    record.rejection = use.outcome
     return next
   }
 
@@ -437,12 +438,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     if (status !== UNAUTHORIZED) return undefined
     credentials.rejected(key)
     const other = credentials.next([key])
-    if (
-      other === undefined ||
-      this.#kind === 'once' ||
-      this.#content?.reserve() === false ||
-      this.#record?.token === 'replayed'
-    )
+    if (other === undefined || !this.isKept || this.#content?.reserve() === false || this.#record?.token === 'replayed')
       return undefined
     return other.prove(baseUrl.href)
   }
@@ -451,11 +447,9 @@ export class Exchange implements RequestInProgress, AttemptSink {
   async #waitToRepeat(next: Promise<Credential>): Promise<Credential> {
     assert(this.#attempt !== undefined)
     this.#attempt.discardResponse()
-    const judgedAt = performance.now()
     const [credential] = await Promise.all([next, this.#content?.repeatable()])
-    const usable = this.#hasEndedSince(judgedAt, credential) ? await this.#waitForToken(this.#admitted) : credential
     this.#writableRecord.token = 'replayed'
-    return usable
+    return credential
   }
 
   // ---- relay
@@ -561,7 +555,7 @@ export class Exchange implements RequestInProgress, AttemptSink {
     this.#trace?.ended()
     this.#onEnd(this)
     clearTimeout(this.#continuing)
-    this.#setWaiting(false)
+    this.#tokenUse?.end()
     this.#content?.dropKept()
     this.#attempt?.abort(OVER)
   }
@@ -575,14 +569,21 @@ export class Exchange implements RequestInProgress, AttemptSink {
     assert(this.#record !== undefined)
     return this.#record
   }
+}
 
-  get #kind(): RequestKind {
-    return this.#content?.isRepeatable === false ? 'once' : 'repeatable'
-  }
-
-  get #waiter(): Waiter {
-    const { caller, requestId } = this.#admitted
-    return { kind: this.#kind, requester: caller ?? this.#client, requestId, hasLeft: () => this.isOver }
+/** `before`: what was told of it so far. */
+function repeatOutcome(rejection: RejectionOutcome | undefined, before: RepeatOutcome | undefined) {
+  switch (rejection) {
+    case 'repeated':
+      return 'accepted'
+    case 'not_kept':
+      return 'refused'
+    case 'useless':
+      return 'rejected'
+    case 'passed':
+      return before === undefined ? 'passed' : 'rejected'
+    case undefined:
+      return undefined
   }
 }
 

@@ -26,7 +26,12 @@ export function respondToOptions(response: OwnResponse, requestId: string): numb
 }
 
 /** Returns the status. The content is for its receiver alone. */
-export function respondWithJson(response: OwnResponse, requestId: string, value: object): number {
+export function respondWithJson(
+  response: OwnResponse,
+  requestId: string,
+  value: object,
+  retryAfterSeconds?: number,
+): number {
   const content = Buffer.from(`${JSON.stringify(value)}\n`).toString('latin1')
   const head = [
     'HTTP/1.1 200 OK',
@@ -36,6 +41,7 @@ export function respondWithJson(response: OwnResponse, requestId: string, value:
     'x-content-type-options: nosniff',
     `x-request-id: ${requestId}`,
     `date: ${response.date}`,
+    ...(retryAfterSeconds === undefined ? [] : [`retry-after: ${retryAfterSeconds}`]),
   ]
   response.contentBytes = content.length
   response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n${content}`)

@@ -1,9 +1,15 @@
 /** The facts about a request that has ended. Its log line and its metrics are made only from them. */
 
 import type { ErrorCode } from '../errors.ts'
-import type { RejectionKind, RepeatOutcome } from '../token/rejection.ts'
+import type { RejectionOutcome } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
 import type { TunnelEnd } from './tunnel.ts'
+
+/**
+ * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or no answer to the
+ * repeat. `refused`: the request could not be sent again. `passed`: the client got the rejection at once.
+ */
+export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
 
 /** Logged as the status of a request that got no answer: its client has left, or the proxy stops. Never sent. */
 export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as const
@@ -56,8 +62,8 @@ export class RequestRecord {
   isOfMinter = false
   /** Set if the service rejected the token. */
   repeat: RepeatOutcome | undefined
-  /** What the rejection turned out to be. */
-  rejection: RejectionKind | undefined
+  /** Set if the service rejected the token: what became of the request. */
+  rejection: RejectionOutcome | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
   bytesIn = 0

@@ -5,13 +5,12 @@ import { type ErrorCode, PROBLEMS } from '../errors.ts'
 import { isToken, memberOf } from '../token/token-reply.ts'
 import type { AccessToken } from '../token/token-source.ts'
 
-/** A token, as the minter gives it. `id` is opaque to the sidecar. A life that nobody knows is null. */
+/** A token, as the minter gives it. `id` is opaque to the sidecar. The life is null if none is stated. */
 export interface GivenToken {
   readonly id: string
   readonly token: string
   readonly ageMs: number
   readonly statedLifeMs: number | null
-  readonly knownLifeMs: number | null
 }
 
 export const textOf = (token: AccessToken): string => token.reveal().slice('Bearer '.length)
@@ -46,13 +45,13 @@ export function readAnswer(status: number, content: Buffer): GivenToken | Minter
 
 function givenTokenIn(value: unknown): GivenToken | undefined {
   const [id, token] = [memberOf(value, 'id'), memberOf(value, 'token')]
-  const [ageMs, statedLifeMs, knownLifeMs] = ['ageMs', 'statedLifeMs', 'knownLifeMs'].map((name) => spanIn(value, name))
+  const [ageMs, statedLifeMs] = ['ageMs', 'statedLifeMs'].map((name) => spanIn(value, name))
   const isSound = typeof id === 'string' && id.length <= MAX_ID_LENGTH && isToken(token)
-  if (!isSound || ageMs === undefined || statedLifeMs === undefined || knownLifeMs === undefined) return undefined
-  return { id, token, ageMs: ageMs ?? 0, statedLifeMs, knownLifeMs }
+  if (!isSound || ageMs === undefined || statedLifeMs === undefined) return undefined
+  return { id, token, ageMs: ageMs ?? 0, statedLifeMs }
 }
 
-/** Null if nobody knows it, undefined if it is no time. */
+/** Null if there is none, undefined if it is no time. */
 function spanIn(value: unknown, name: string): number | null | undefined {
   const ms = memberOf(value, name) ?? null
   return ms === null || (typeof ms === 'number' && ms >= 0) ? ms : undefined

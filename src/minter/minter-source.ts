@@ -5,15 +5,8 @@ import { tokenTarget } from '../gateway/admission.ts'
 import { fieldValue } from '../http1/fields.ts'
 import type { EndpointAnswer } from '../http1/response-head.ts'
 import type { OrgId } from '../org-id.ts'
-import { aheadAgeMs } from '../token/lives.ts'
 import { parseRetryAfter } from '../token/token-reply.ts'
-import {
-  AccessToken,
-  type MintOptions,
-  type OnCall,
-  type SettledMint,
-  type TokenSource,
-} from '../token/token-source.ts'
+import { AccessToken, type MintOptions, type SettledMint, type TokenSource } from '../token/token-source.ts'
 import { type GivenToken, type MinterProblem, readAnswer } from './message.ts'
 
 export interface MinterSourceOptions {
@@ -22,7 +15,7 @@ export interface MinterSourceOptions {
   /** Name and value of the field that says who this sidecar is; empty if the connection says it. Read for each call. */
   readonly credential: () => readonly string[]
   /** Sends a request once, and reads all of the answer. Rejects with an `OriginError`. */
-  readonly call: (target: string, fields: string[], content: Buffer, onCall?: OnCall) => Promise<EndpointAnswer>
+  readonly call: (target: string, fields: string[], content: Buffer, withinMs?: number) => Promise<EndpointAnswer>
   readonly observer: { minterAsked(mint: SettledMint): void }
 }
 
@@ -49,14 +42,14 @@ export class MinterSource implements TokenSource {
     return this.problem === undefined && this.refusal === undefined
   }
 
-  async mint(org: OrgId, options: MintOptions = {}, onCall?: OnCall): Promise<AccessToken> {
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
     const { minter, credential, call, observer } = this.#options
     const { reason = 'cold', requestId } = options
     const target = tokenTarget(org)
     const content = Buffer.from(JSON.stringify({ rejected: this.#rejectedId(options) }))
     const fields = ['accept', 'application/json', 'content-type', 'application/json', ...credential()]
     const startedAt = performance.now()
-    const outcome = await call(target, fields, content, onCall).then(
+    const outcome = await call(target, fields, content, options.withinMs).then(
       (answer) => this.#read(answer, startedAt),
       (error: unknown) => this.#unreachable(error),
     )
@@ -67,13 +60,8 @@ export class MinterSource implements TokenSource {
     return outcome
   }
 
-  /** A token that has ended as far as this sidecar has learned counts as rejected, because the minter cannot know. */
   #rejectedId({ reason, replaces }: MintOptions): string | undefined {
-    if (replaces === undefined) return undefined
-    const toldMs = Math.min(replaces.statedLifeMs, replaces.knownLifeMs)
-    const isToldEnd = performance.now() - replaces.mintedAt >= aheadAgeMs(toldMs, 0)
-    const isEnd = reason === 'refresh' || reason === 'expired'
-    return reason === 'rejected' || (isEnd && !isToldEnd) ? this.#ids.get(replaces) : undefined
+    return reason === 'rejected' && replaces !== undefined ? this.#ids.get(replaces) : undefined
   }
 
   #read({ status, fields, content }: EndpointAnswer, startedAt: number): AccessToken | TokenError {
@@ -84,11 +72,11 @@ export class MinterSource implements TokenSource {
 
   #take(given: GivenToken, startedAt: number): AccessToken {
     const now = performance.now()
-    // Its age was true at some instant of the call, and is rounded. A token that was minted for this call must look so (R6),
-    // and none may be used past its stated end.
+    // Its age was true at some instant of the call, and is rounded; and no token may be used past its stated end.
     const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)
-    const restMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
-    const token = new AccessToken(given.token, mintedAt, Math.max(0, restMs), given.knownLifeMs ?? undefined)
+    const lifeMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
+    const hasEnded = lifeMs <= now - mintedAt // on the way: then the service decides
+    const token = new AccessToken(given.token, mintedAt, hasEnded ? undefined : lifeMs)
     this.#ids.set(token, given.id)
     this.#found({})
     return token
@@ -99,7 +87,8 @@ export class MinterSource implements TokenSource {
     const isBusy = code === 'overloaded' || code === 'draining'
     if (!isBusy && !isPassedOn(code)) return this.#lost(text)
     this.#found({ refusal: REFUSALS_OF_SIDECAR.includes(code) ? code : undefined })
-    const retryAfterSeconds = parseRetryAfter(fieldValue(fields, 'retry-after'), Date.now())
+    // A minter that is busy may have room in a moment: the call is repeated as after a failure.
+    const retryAfterSeconds = isBusy ? undefined : parseRetryAfter(fieldValue(fields, 'retry-after'), Date.now())
     const trouble = status < 500 || tokenEndpointStatus !== undefined ? 'refusal' : undefined
     const told = { retryAfterSeconds, tokenEndpointStatus, trouble, isOfMinter: true } as const
     return new TokenError(isBusy ? 'token_endpoint_unavailable' : code, this.#sentence(text), told)

@@ -72,11 +72,12 @@ export class TokenRequest {
     const { giver, observer } = this.#desk
     const { requestId } = this.#record
     try {
-      const { given, outcome, result } = await giver.give(orgId, caller, requestId, readRequest(this.#content))
+      const asker = { caller, requestId, hasLeft: () => this.isOver }
+      const { given, outcome, result, retryAfterSeconds } = await giver.give(orgId, asker, readRequest(this.#content))
       if (this.isOver) return
       this.isOver = true
       this.#record.token = result
-      this.#record.status = respondWithJson(this.#response, requestId, given)
+      this.#record.status = respondWithJson(this.#response, requestId, given, retryAfterSeconds)
       this.#end(outcome)
     } catch (error) {
       if (error instanceof TokenError) this.refuse(error)

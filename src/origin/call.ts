@@ -17,13 +17,8 @@ export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | '
   readonly ignoresContent?: boolean
 }
 
-/** Sends a request, once. `onCall` is told what breaks it off. Rejects with an `OriginError`, or with another error if the fault is ours. */
-export function call(
-  origin: Origin,
-  request: CallRequest,
-  timeoutMs: number,
-  onCall?: (breakOff: () => void) => void,
-): Promise<EndpointAnswer> {
+/** Sends a request, once. Rejects with an `OriginError`, or with another error if the fault is ours. */
+export function call(origin: Origin, request: CallRequest, timeoutMs: number): Promise<EndpointAnswer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
@@ -71,7 +66,6 @@ export function call(
       },
     }
     const attempt = new Attempt(request, request.content, sink)
-    onCall?.(() => attempt.abort(new OriginError('http_response_timeout', 'given up')))
     origin.dispatch(attempt)
   })
 }

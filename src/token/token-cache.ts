@@ -1,24 +1,22 @@
 /**
- * Keeps the tokens of each org, gives them out to requests, and gets new ones.
- *
- * At most one mint per org runs at a time, and all who need it wait for it. A request that leaves does not end the mint, and a
- * mint that fails does not end the process. Refused orgs are kept apart from tokens, so that a flood of unknown orgs evicts no
- * token.
+ * Keeps the tokens of each Org, and gets new ones. At most one mint per Org runs at a time, and all who need it wait for it. A
+ * request that leaves does not end the mint.
  */
 
+import assert from 'node:assert/strict'
 import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
-import { type Choice, OrgTokens, type RequestKind } from './org-tokens.ts'
-import { ServiceFacts, type TokenRules } from './service-facts.ts'
+import { OrgTokens, type Repeatability, type TokenRules, type Wait } from './org-tokens.ts'
 import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
-  readonly refusalTtlMs: number
   readonly mintTimeoutMs: number
+  /** Requests that may wait for a first token at once; a quarter of them for one Org. */
+  readonly maxWaiting: number
   readonly observer?: TokenObserver | undefined
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
@@ -28,10 +26,16 @@ export interface TokenCacheOptions extends TokenRules {
   readonly random?: () => number
 }
 
+/** Who waits for a mint. */
+export interface Waiter extends Asker {
+  /** Its client has left. */
+  readonly hasLeft?: () => boolean
+}
+
 /**
  * The source of a request's token. `hit`: from the cache. `miss`: from a mint. `joined`: from a mint that was already under way.
- * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache past its assumed end,
- * because mints fail. `replayed`: the request was repeated after a rejection.
+ * `refreshing`: from the cache, and a mint for later requests was started. `stale`: from the cache, because the mint that it
+ * waited for failed. `replayed`: the request was repeated after a rejection.
  */
 export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
 
@@ -40,36 +44,33 @@ export interface TokenLookup {
   readonly result: TokenResult
 }
 
-/** A request that waits. */
-export interface Waiter extends Asker {
-  readonly kind: RequestKind
-  /** Its client has left, so it takes no turn. */
-  readonly hasLeft?: () => boolean
-  /** When it takes the token as it is. If undefined, after one settle time. */
-  readonly until?: number | undefined
+interface Mint {
+  readonly token: Promise<AccessToken>
+  readonly waiters: Set<Waiter>
 }
 
-/** A request that waits for a token that others try looks so often whether it is accepted. */
-const LOOK_MS = 50
-
 export class TokenCache {
+  readonly rules: TokenRules
+  readonly mintTimeoutMs: number
+  readonly waiting: WaitingRoom
+  readonly observer: TokenObserver | undefined
   readonly #source: TokenSource
-  readonly #options: TokenCacheOptions
   /** Those that have a token. `get` counts as use, `peek` does not. */
   readonly orgs: LRUCache<OrgId, OrgTokens>
-  readonly refusals: LRUCache<OrgId, TokenError>
   readonly now: () => number
   readonly day: () => number
   readonly wait: typeof wait
-  readonly service: ServiceFacts
   readonly #random: () => number
-  readonly #mints = new Map<OrgId, Promise<AccessToken>>()
+  readonly #mints = new Map<OrgId, Mint>()
 
   constructor(options: TokenCacheOptions, source: TokenSource) {
-    const { maxOrgs, observer, now = () => performance.now() } = options
+    const { maxOrgs, observer } = options
+    this.rules = options
     this.#source = source
-    this.#options = options
-    this.now = now
+    this.mintTimeoutMs = options.mintTimeoutMs
+    this.observer = observer
+    this.waiting = new WaitingRoom(options.maxWaiting)
+    this.now = options.now ?? (() => performance.now())
     this.day = options.day ?? Date.now
     this.wait = options.wait ?? wait
     this.#random = options.random ?? Math.random
@@ -79,140 +80,129 @@ export class TokenCache {
         if (reason === 'evict') observer?.tokenEvicted?.(org)
       },
     })
-    this.refusals = new LRUCache({ max: maxOrgs, ttl: options.refusalTtlMs, ttlResolution: 0, perf: { now } })
-    this.service = new ServiceFacts(options, (status) => observer?.statusLearned?.(status))
   }
 
-  // ---- for requests
-
-  /** A token to send now, or undefined if the request has to wait. Runs on every request, so it makes no promise. */
-  get(org: OrgId, kind: RequestKind): TokenLookup | undefined {
-    const tokens = this.orgs.get(org)
-    if (tokens === undefined) return undefined
-    const choice = tokens.choose(kind, this.now(), tokens.needsDay ? this.day() : 0)
-    return 'token' in choice ? this.#give(org, choice) : undefined
+  /** A token to send now, or what the request has to wait for. Runs for every request, so it makes no promise. */
+  get(org: OrgId, tokens: OrgTokens, request: Repeatability): TokenLookup | Wait {
+    const now = this.now()
+    const day = tokens.readsDay(request) ? this.day() : 0
+    const choice = tokens.choose(request, now, day)
+    if ('wait' in choice) return choice
+    const isDue = tokens.minting === undefined && tokens.isDueAt(now, day)
+    if (!isDue || this.#source.refusalOf?.(org) !== undefined) return { token: choice, result: 'hit' }
+    this.mint(org, 'refresh')
+    return { token: choice, result: 'refreshing' }
   }
 
-  /** T2: the token has come to its stated end since `since`, a monotonic time. */
-  hasEndedSince(org: OrgId, token: AccessToken, since: number): boolean {
-    if (token.statedLifeMs === Number.POSITIVE_INFINITY) return false
-    const [now, day] = [this.now(), this.day()]
-    const tokens = this.orgs.peek(org)
-    const hasEnded = (agoMs: number) => tokens?.hasEndedAt(now - agoMs, day - agoMs, token) ?? true
-    return hasEnded(0) && !hasEnded(now - since)
-  }
-
-  /**
-   * Waits for a token that the request can use. If a mint fails, a token that was not rejected serves: the service is the judge.
-   * @throws {TokenError}
-   */
-  async obtain(org: OrgId, waiter: Waiter): Promise<TokenLookup> {
-    const until = waiter.until ?? this.now() + this.service.rules.settleTimeMs
-    for (let minted: TokenLookup | undefined; ; ) {
-      const tokens = this.orgs.get(org)
-      if (tokens !== undefined && waiter.hasLeft?.() === true) return { token: tokens.current, result: 'hit' }
-      const choice: Choice = tokens?.choose(waiter.kind, this.now(), this.day()) ?? { wait: 'mint', reason: 'cold' }
-      if ('token' in choice) {
-        const { token, result } = this.#give(org, choice)
-        return { token, result: minted?.result ?? result }
-      }
-      if (choice.wait === 'until') {
-        if (tokens !== undefined && this.now() >= until) return { token: tokens.current, result: 'hit' }
-        await this.wait(Math.min(choice.at - this.now(), LOOK_MS))
-      } else if (minted !== undefined) return minted
-      else minted = await this.#mintFor(org, choice.reason, waiter)
-    }
-  }
-
-  async #mintFor(org: OrgId, reason: MintReason, waiter: Waiter): Promise<TokenLookup> {
-    const result = this.#mints.has(org) ? 'joined' : 'miss'
-    try {
-      return { token: await this.awaitMint(org, reason, waiter), result }
-    } catch (error) {
-      const tokens = this.orgs.peek(org)
-      // T5: only a token that was rejected, or is past its stated end, is of no use.
-      const serves = tokens !== undefined && !tokens.isBeingReplaced && !tokens.hasEndedAt(this.now(), this.day())
-      if (!serves) throw error
-      return { token: tokens.current, result: 'stale' }
-    }
-  }
-
-  #give(org: OrgId, choice: Extract<Choice, { token: AccessToken }>): TokenLookup {
-    const { token, result, behind } = choice
-    if (behind === undefined || this.refusals.has(org)) return choice
-    this.mint(org, behind)
-    return { token, result: result === 'hit' ? 'refreshing' : result }
-  }
-
-  // ---- mints
-
-  /** Waits for the mint no longer than a share of `mintTimeout`, and not at all if the org was refused. @throws {TokenError} */
-  async awaitMint(org: OrgId, reason: MintReason, asker: Asker, share = 1): Promise<AccessToken> {
-    const refusal = this.refusals.get(org)
-    if (refusal !== undefined) throw refusal
-    const token = await this.wait(this.#options.mintTimeoutMs * share, this.mint(org, reason, asker))
-    if (token !== undefined) return token
-    // Nobody else waits for a call that hangs, as long as there is a token that was not rejected.
-    this.orgs.peek(org)?.noteMintFailed(this.now())
-    throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
+  /** Nothing is sent past its stated end. */
+  hasEnded(token: AccessToken): boolean {
+    return token.statedLifeMs < Number.POSITIVE_INFINITY && token.hasEndedAt(this.now(), this.day())
   }
 
   isMinting(org: OrgId): boolean {
     return this.#mints.has(org)
   }
 
-  /** Joins the mint that is under way, or starts one. */
-  mint(ofRequest: OrgId, reason: MintReason, { requester, requestId }: Asker = {}): Promise<AccessToken> {
+  /** Waits for the mint, for `mintTimeout` or less. @throws {TokenError} */
+  async awaitMint(org: OrgId, reason: MintReason, waiter: Waiter, mostMs = this.mintTimeoutMs): Promise<AccessToken> {
+    const mint = this.#mintFor(org, reason, waiter)
+    mint.waiters.add(waiter)
+    try {
+      const token = await this.wait(mostMs, mint.token)
+      if (token !== undefined) return token
+      throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
+    } finally {
+      mint.waiters.delete(waiter)
+    }
+  }
+
+  /** Joins the mint that is under way, or starts one for which nobody waits. */
+  mint(org: OrgId, reason: 'warm' | 'refresh'): Promise<AccessToken> {
+    return this.#mintFor(org, reason).token
+  }
+
+  /** `waiter` waits for it, unless the reason is that nobody does. */
+  #mintFor(ofRequest: OrgId, reason: MintReason, waiter: Waiter = {}): Mint {
+    const tokens = this.orgs.peek(ofRequest)
+    if (tokens !== undefined && (tokens.minting === undefined || reason === 'rejected')) tokens.minting = reason
     const underway = this.#mints.get(ofRequest)
     if (underway !== undefined) return underway
     const org = copyOfOrgId(ofRequest)
-    const tokens = this.orgs.peek(org)
-    // Ends the mint. Returns false if it was purged meanwhile: then its result changes nothing here.
-    const end = () => this.#mints.get(org) === mint && this.#mints.delete(org)
-    const mint: Promise<AccessToken> = this.#source
-      .mint(org, { reason, replaces: tokens?.current, knownLifeMs: tokens?.lives.knownMs, requester, requestId })
-      .then(
-        (token) => (end() ? this.#take(org, token, reason) : token),
-        (error: unknown) => {
-          if (end()) {
-            // After any other failure, the endpoint, its limits or our credentials may be well again in a moment.
-            if (error instanceof TokenError && error.trouble === 'refusal') this.refusals.set(org, error)
-            this.orgs.peek(org)?.noteMintFailed(this.now())
-          }
-          throw error
-        },
-      )
+    const { requester, requestId } = waiter
+    const waiters = new Set([waiter])
+    const isWanted = reason === 'warm' || reason === 'refresh' ? undefined : () => Array.from(waiters).some(isHere)
+    const options = { reason, replaces: tokens?.current, requester, requestId, isWanted }
+    // False if the mint was purged meanwhile: then its result changes nothing here.
+    const end = () => this.#mints.get(org)?.token === token && this.#mints.delete(org)
+    const token: Promise<AccessToken> = this.#source.mint(org, options).then(
+      (minted) => (end() ? this.#take(org, minted) : minted),
+      (error: unknown) => {
+        if (end()) this.orgs.peek(org)?.noteMintFailed(this.now(), this.day())
+        throw error
+      },
+    )
+    token.catch(() => undefined) // each waiter handles the error; a mint may have no waiter
+    const mint = { token, waiters }
     this.#mints.set(org, mint)
-    mint.catch(() => undefined) // each waiter handles the error; a mint may have no waiter
     return mint
   }
 
   /** Returns the token to give out: the present one if the endpoint gave the same again. */
-  #take(org: OrgId, token: AccessToken, reason: MintReason): AccessToken {
-    this.refusals.delete(org)
-    const lot = Math.floor(this.#random() * 1_000)
+  #take(org: OrgId, minted: AccessToken): AccessToken {
     const tokens = this.orgs.peek(org)
-    if (tokens === undefined) this.orgs.set(org, new OrgTokens(token, this.service, lot))
-    else tokens.take(token, reason, this.now(), this.day(), lot)
-    return tokens?.current ?? token
+    if (tokens === undefined) this.orgs.set(org, new OrgTokens(this.rules, minted, this.#random()))
+    else tokens.take(minted, this.#random())
+    return tokens?.current ?? minted
   }
 
   // ---- for operators
 
   /**
-   * Forgets what is known of one org, or of all. Returns those that had a token. A mint that is under way serves those who
-   * wait, and is then forgotten.
+   * Forgets the tokens of one Org, or of all. Returns the Orgs that had one. A mint that is under way serves those who wait, and is
+   * then forgotten.
    */
   purge(only?: OrgId): OrgId[] {
-    const all = [this.orgs, this.refusals, this.#mints]
-    const orgs = only === undefined ? all.flatMap((each) => [...each.keys()]) : [only]
+    const orgs = only === undefined ? [...this.orgs.keys(), ...this.#mints.keys()] : [only]
     return orgs.filter((org) => {
       this.#mints.delete(org)
-      this.refusals.delete(org)
       return this.orgs.delete(org)
     })
   }
 }
+
+/** The requests that wait for a first token. One Org may fill a quarter of the places. */
+class WaitingRoom {
+  readonly #most: number
+  readonly #byOrg = new Map<OrgId, number>()
+  count = 0
+
+  constructor(most: number) {
+    this.#most = most
+  }
+
+  /** @throws {TokenError} if there is no place */
+  enter(org: OrgId): void {
+    const ofOrg = this.#byOrg.get(org) ?? 0
+    if (this.count >= this.#most) throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests' })
+    if (ofOrg >= this.#most / ORG_SHARE)
+      throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests of one Org' })
+    this.#byOrg.set(org, ofOrg + 1)
+    this.count += 1
+  }
+
+  leave(org: OrgId): void {
+    const left = (this.#byOrg.get(org) ?? 0) - 1
+    assert(left >= 0 && this.count > 0)
+    if (left > 0) this.#byOrg.set(org, left)
+    else this.#byOrg.delete(org)
+    this.count -= 1
+  }
+}
+
+const NO_PLACE = 'Too many requests wait for tokens.'
+const ORG_SHARE = 4
+
+const isHere = ({ hasLeft }: Waiter): boolean => hasLeft?.() !== true
 
 /**
  * Resolves after the delay, or settles like `sooner` if that comes first. Does not keep the process alive: no request waits any

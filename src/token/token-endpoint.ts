@@ -19,7 +19,7 @@ import {
   type TokenRequestSettings,
   tokenRequest,
 } from './token-request.ts'
-import { AccessToken, type OnCall, type TokenObserver, type TokenSource } from './token-source.ts'
+import { AccessToken, type TokenObserver, type TokenSource } from './token-source.ts'
 
 export interface TokenEndpointOptions extends TokenRequestSettings {
   /** The names that lead to the token in the answer. */
@@ -29,7 +29,7 @@ export interface TokenEndpointOptions extends TokenRequestSettings {
   /** The longest time of a mint, whichever secrets it tries. */
   readonly timeoutMs: number
   /** Sends a request, once. Rejects with an `OriginError`. */
-  readonly call: (request: TokenRequest, timeoutMs: number, onCall?: OnCall) => Promise<EndpointAnswer>
+  readonly call: (request: TokenRequest, timeoutMs: number) => Promise<EndpointAnswer>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer: TokenObserver
@@ -40,17 +40,17 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
   const reader = new AnswerReader(options)
   return {
     /** One call; after a 401, one with the other secret: the file may have a new one by now. */
-    async mint(org, { reason = 'cold', requestId, replaces } = {}, onCall) {
+    async mint(org, { reason = 'cold', requestId, replaces, withinMs = timeoutMs } = {}) {
       const { method } = options.endpoint
       const url = endpointUrl(options, org)
-      const until = performance.now() + timeoutMs
+      const until = performance.now() + Math.min(timeoutMs, withinMs)
       const tried: AppKey[] = []
       for (let { key } = credentials; ; ) {
         const proof = await key.prove(url)
         const startedAt = performance.now()
         const request = tokenRequest(options, org, proof, options.userAgent)
         let status: number | undefined
-        const outcome = await call(request, until - startedAt, onCall).then(
+        const outcome = await call(request, until - startedAt).then(
           (answer) => {
             status = answer.status
             const secrets = [...credentials.secrets, proof, ...(replaces === undefined ? [] : [replaces])]

@@ -1,9 +1,9 @@
 /**
  * The words of this folder. A *mint* is one call of the token endpoint, and brings an access token of one org. The cache asks
- * the guard for a token, and the guard asks the endpoint. In a fleet, the shared tokens stand between cache and guard.
+ * the budget for one, and the budget the endpoint or the minter. In a fleet, the shared tokens stand between cache and budget.
  */
 
-import type { TokenError, TokenErrorCode } from '../errors.ts'
+import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 
@@ -13,16 +13,13 @@ export class AccessToken extends Secret {
   readonly mintedAt: number
   /** The same instant as time of day: the monotonic clock may stop while the machine sleeps. */
   readonly mintedDayAt: number
-  /** From the mint to the end that the token itself states. `Infinity` if it states none. */
+  /** From the mint to the end that is stated. `Infinity` if none is. */
   readonly statedLifeMs: number
-  /** The age at which it will probably end, as another process learned that shared it. `Infinity` if nothing was told. */
-  readonly knownLifeMs: number
 
   constructor(
     token: string,
     mintedAt: number,
     statedLifeMs = Number.POSITIVE_INFINITY,
-    knownLifeMs = Number.POSITIVE_INFINITY,
     mintedDayAt = Date.now() - (performance.now() - mintedAt),
   ) {
     // Makes one flat string. V8 would keep a concatenated one as a tree of its parts until it is first written.
@@ -31,12 +28,24 @@ export class AccessToken extends Secret {
     this.mintedAt = Math.floor(mintedAt)
     this.mintedDayAt = Math.floor(mintedDayAt)
     this.statedLifeMs = statedLifeMs
-    this.knownLifeMs = knownLifeMs
+  }
+
+  /** In milliseconds, by the clock that says more. `day` is the time of day, or 0 where nobody has read it. */
+  ageAt(now: number, day: number): number {
+    return Math.max(now - this.mintedAt, day - this.mintedDayAt)
+  }
+
+  /** It is past its stated end. */
+  hasEndedAt(now: number, day: number): boolean {
+    return this.ageAt(now, day) >= this.statedLifeMs
   }
 }
 
-/** The purposes of a mint. `cold`: a request for an org that has no token, which comes last in the budget. `probe`: nobody waits for it. */
-export const MINT_REASONS = ['cold', 'warm', 'probe', 'refresh', 'expired', 'rejected'] as const
+/**
+ * Why a mint is made. `cold`: an Org has no token. `refresh`: its end is near, and nobody waits. `expired`: it has come, or the
+ * token may not be good any more. `rejected`: the service has rejected it.
+ */
+export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
 export interface MintOptions {
@@ -47,19 +56,20 @@ export interface MintOptions {
   readonly requester?: object | undefined
   /** The token that the caller holds and wants replaced. A source that shares tokens never answers with it. */
   readonly replaces?: AccessToken | undefined
-  /** The learned life of this org's tokens; `Infinity` if unknown. A source that shares tokens tells it to other replicas. */
-  readonly knownLifeMs?: number | undefined
+  /** False once nobody waits any more: then a call that has not begun is not begun. Undefined if nobody waits from the start. */
+  readonly isWanted?: (() => boolean) | undefined
+  /** The longest call, if it is to be shorter than usual. */
+  readonly withinMs?: number | undefined
 }
 
 /** Who causes a mint. */
 export type Asker = Pick<MintOptions, 'requester' | 'requestId'>
 
-/** Gets a function that ends the call, to make room for others. No request calls it: all waiters share one mint. */
-export type OnCall = (breakOff: () => void) => void
-
 export interface TokenSource {
   /** A token of `org`, new or at least other than `replaces`. @throws {TokenError} */
-  mint(org: OrgId, options?: MintOptions, onCall?: OnCall): Promise<AccessToken>
+  mint(org: OrgId, options?: MintOptions): Promise<AccessToken>
+  /** The error that a mint for this Org would get at once: the Org pauses, or was refused. */
+  refusalOf?(org: OrgId): TokenError | undefined
 }
 
 export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pick<MintOptions, 'reason'>> {
@@ -75,10 +85,7 @@ export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pi
 /** Events for the metrics and the log. None of them holds a token or a secret. Each method is optional and must not throw. */
 export interface TokenObserver {
   mintSettled?(mint: SettledMint): void
-  /** The service ends tokens with this status, which `tokens.rejectedStatuses` does not name. */
-  statusLearned?(status: number): void
+  /** A status has turned out to reject the tokens of this Org, and `tokens.rejectedStatuses` does not name it. */
+  statusLearned?(status: number, org: OrgId): void
   tokenEvicted?(org: OrgId): void
-  /** The endpoint is not called for any org for `pauseMs`. Then one call is the probe. */
-  mintsPaused?(code: TokenErrorCode, pauseMs: number): void
-  mintsResumed?(): void
 }

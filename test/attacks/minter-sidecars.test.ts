@@ -23,8 +23,8 @@ import type { ProxyUnderTest } from '../support/start-proxy.ts'
 /** `thief` was taken over. Both may name the Orgs that begin with `shared`. */
 const CALLERS = `
 callers:
-  - {name: thief, keyFiles: [billing.key], orgs: ["evil-*", "shared*"]}
-  - {name: good, keyFiles: [reports.key], orgs: ["good*", "shared*"]}
+  - {name: thief, keyFiles: [billing.key], tokens: true, orgs: ["evil-*", "shared*"]}
+  - {name: good, keyFiles: [reports.key], tokens: true, orgs: ["good*", "shared*"]}
 `
 const files = { 'proxy.yaml': CALLERS }
 const trust = await makeTrust()
@@ -136,7 +136,7 @@ describe('mints without end', () => {
   })
 
   test('two of them claim in turns: each spends its own share', async () => {
-    const callers = `${CALLERS}  - {name: other, keyFiles: [other.key], orgs: ["shared*"]}\n`
+    const callers = `${CALLERS}  - {name: other, keyFiles: [other.key], tokens: true, orgs: ["shared*"]}\n`
     const minter = await startMinter(service, {}, { 'proxy.yaml': callers, 'other.key': 'other-key-0123456789' })
     let { id } = await asThief(minter, 'shared')
     for (let i = 0; i < 100; i++) {

@@ -8,7 +8,6 @@
 
 import { describe, expect, test } from 'vitest'
 import { admit } from '../../src/gateway/admission.ts'
-import { kindOf } from '../../src/token/org-tokens.ts'
 import { headOf, RULES } from '../support/admission-rules.ts'
 import { headOfResponse } from '../support/received-response.ts'
 
@@ -125,19 +124,6 @@ test.each<[string, (bytes: number) => string]>([
   const work = (bytes: number) => {
     const text = fields(3 * bytes) // a response may be four times as long
     return () => void headOfResponse('HTTP/1.1 200 OK', text)
-  }
-  expect(growth(work)).toBeLessThan(MOST_GROWTH)
-})
-
-test.each<[string, (bytes: number) => string]>([
-  ['one segment without a digit', (bytes) => `/${'a'.repeat(bytes)}`],
-  ['one segment that ends with a digit', (bytes) => `/${'a'.repeat(bytes)}1`],
-  ['many segments', (bytes) => '/a'.repeat(bytes / 2)],
-  ['slashes', (bytes) => '/'.repeat(bytes)],
-])('the kind of a rejected request, by its path: %s', (_, path) => {
-  const work = (bytes: number) => {
-    const request = { method: 'GET', path: path(bytes) }
-    return () => void kindOf(request)
   }
   expect(growth(work)).toBeLessThan(MOST_GROWTH)
 })

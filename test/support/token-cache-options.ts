@@ -8,6 +8,7 @@ export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
   lifetimeMs: undefined,
   rejectedStatuses: undefined,
   rejectedCooldownMs: 10_000,
-  refusalTtlMs: 5_000,
+  sharesTokens: false,
   mintTimeoutMs: 5_000,
+  maxWaiting: 1_024,
 }

@@ -152,8 +152,8 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
   })
 
   test('puts an old value back, with a new expiry: its age is what it was, and no successor gives way to it', async () => {
-    await using replicas = await Replica.start(3, server.port, new Endpoint())
-    const [one, two, three] = replicas
+    await using replicas = await Replica.start(2, server.port, new Endpoint())
+    const [one, two] = replicas
     const first = await one!.mint('acme')
     const key = await tokenKey(server)
     const old = await server.cli('get', key)
@@ -163,10 +163,7 @@ describe.skipIf(lacks('redis-server'))('somebody who writes into the store', () 
     await server.cli('set', key, old, 'px', String(24 * 3_600_000))
     const replayed = await two!.mint('acme')
     expect(performance.now() - replayed.mintedAt, 'its age').toBeGreaterThanOrEqual(400)
-    expect(await three!.text('acme', { knownLifeMs: 350 })).toBe('acme.3')
-    await eventually(async () => (await server.cli('get', key)) !== old || undefined, 'its publication')
-    await server.cli('set', key, old, 'px', String(24 * 3_600_000))
-    expect(await one!.text('acme', { replaces: second, reason: 'rejected' })).toBe('acme.4')
+    expect(await one!.text('acme', { replaces: second, reason: 'rejected' })).toBe('acme.3')
   })
 })
 

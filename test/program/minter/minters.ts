@@ -14,8 +14,8 @@ export const REPORTS_KEY = 'reports-key-0123456789'
 /** Two callers with keys; both may name `shared`. */
 export const KEY_CALLERS = `
 callers:
-  - {name: billing, keyFiles: [billing.key], orgs: [acme, shared, "globex-*"]}
-  - {name: reports, keyFiles: [reports.key], orgs: [initech, shared]}
+  - {name: billing, keyFiles: [billing.key], tokens: true, orgs: [acme, shared, "globex-*"]}
+  - {name: reports, keyFiles: [reports.key], tokens: true, orgs: [initech, shared]}
 `
 const KEY_FILES = { 'billing.key': BILLING_KEY, 'reports.key': REPORTS_KEY }
 
@@ -110,14 +110,16 @@ export async function makeTrust() {
     'proxy.yaml': `
 minter: {tls: {certFile: cert.pem, keyFile: key.pem, clientCaFile: clients.pem}}
 callers:
-  - {name: billing, keyFiles: [billing.key], orgs: [acme]}
-  - {name: web, certificate: "spiffe://example.org/web", orgs: [globex]}
-  - {name: mail, certificate: "dns:mail.svc", orgs: [umbrella]}
+  - {name: billing, keyFiles: [billing.key], tokens: true, orgs: [acme]}
+  - {name: web, certificate: "spiffe://example.org/web", tokens: true, orgs: [globex]}
+  - {name: mail, certificate: "dns:mail.svc", tokens: true, orgs: [umbrella]}
   - name: batch
     jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "${SUBJECT}", jwks: jwks.json}
+    tokens: true
     orgs: [initech]
   - name: night
     jwt: {issuer: "https://issuer.example", audience: org-access-proxy, subject: "system:serviceaccount:jobs:night", jwks: jwks.json}
+    tokens: true
     orgs: [hooli]
 `,
   }

@@ -139,7 +139,8 @@ describe('without a restart', () => {
   })
 
   test('sockets of sidecars open and close', async () => {
-    const callers = (name: string) => `callers: [{name: billing, minterSocket: $FOLDER/${name}, orgs: [acme]}]`
+    const callers = (name: string) =>
+      `callers: [{name: billing, minterSocket: $FOLDER/${name}, tokens: true, orgs: [acme]}]`
     const minter = await startMinter(service, {}, { 'proxy.yaml': callers('one.sock') })
     const raw = 'POST /v1/orgs/acme/token HTTP/1.1\r\nHost: minter\r\nContent-Length: 0\r\n\r\n'
     await using before = await RawClient.sending(minter.at('one.sock'), raw)

@@ -57,7 +57,7 @@ beforeAll(async () => {
   const callers = await Promise.all(
     Array.from({ length: SIDECARS }, async (_, index) => {
       await folder.write(`${index}.key`, `the-key-of-sidecar-${index}`)
-      return `  - {name: sidecar-${index}, keyFiles: [${index}.key], orgs: [shared, own-${index}]}`
+      return `  - {name: sidecar-${index}, keyFiles: [${index}.key], tokens: true, orgs: [shared, own-${index}]}`
     }),
   )
   await folder.write('secret', SECRET)

@@ -49,7 +49,8 @@ describe('a minter that refuses the sidecar itself', () => {
   })
 
   test('a caller with routes is told to have none', async () => {
-    const callers = 'callers: [{name: billing, keyFiles: [billing.key], orgs: [acme], routes: ["GET /v2/things"]}]'
+    const callers =
+      'callers: [{name: billing, keyFiles: [billing.key], tokens: true, orgs: [acme], routes: ["GET /v2/things"]}]'
     const sidecar = await startSidecar(service, await startMinter(service, {}, { 'proxy.yaml': callers }))
     const { code, detail } = await answerFor(sidecar, 'acme')
     expect([code, detail]).toEqual(['route_refused', expect.stringContaining('callers there')])
@@ -76,15 +77,12 @@ describe('a minter that gets no token', () => {
       code: 'app_credentials_rejected',
       detail: expect.stringContaining('App secret at the minter'),
     })
-    const paused = (await warningsOf(sidecar))['orgs_paused']
-    expect(paused).toContain('No new token for acme')
-    expect(paused).not.toContain(service.baseUrl)
-    await outcome(sidecar, 'globex-1')
-    expect((await warningsOf(sidecar))['app_credentials_rejected']).toContain('App secret at the minter')
+    expect(await warningsOf(sidecar)).toEqual({
+      app_credentials_rejected: expect.stringContaining('App secret at the minter'),
+    })
     expect((await sidecar.askAdmin('/readyz')).status).toBe(200)
     const { mints, failedMints } = (await statusOf(sidecar)).totals
-    expect(failedMints).toBe(mints)
-    expect(mints).toBeGreaterThan(1)
+    expect([failedMints, mints > 0]).toEqual([mints, true])
   })
 
   test('because it is overloaded: the sidecar tries again, and does not count it as lost', async () => {

@@ -184,7 +184,8 @@ describe('a minter', () => {
   })
 
   test('a caller with routes gets no token', async () => {
-    const callers = 'callers: [{name: billing, keyFiles: [billing.key], orgs: [acme], routes: ["GET /v2/things"]}]'
+    const callers =
+      'callers: [{name: billing, keyFiles: [billing.key], tokens: true, orgs: [acme], routes: ["GET /v2/things"]}]'
     const { minterPort } = await startMinter(service, {}, { 'proxy.yaml': callers })
     expect(await ask(minterPort)).toMatchObject({ status: 403, code: 'route_refused' })
     expect(mints()).toBe(0)
@@ -268,7 +269,7 @@ describe('who the sidecar is', () => {
   })
 
   test('its own socket', async () => {
-    const callers = 'callers: [{name: billing, minterSocket: $FOLDER/billing.sock, orgs: [acme]}]'
+    const callers = 'callers: [{name: billing, minterSocket: $FOLDER/billing.sock, tokens: true, orgs: [acme]}]'
     const minter = await startMinter(service, {}, { 'proxy.yaml': callers })
     const sidecar = await startSidecar(service, 0, { 'minter.url': `unix:${minter.at('billing.sock')}` })
     expect(await outcome(sidecar, 'acme')).toBe(200)

@@ -159,7 +159,9 @@ describe.concurrent('the deadline applies to the whole mint:', () => {
     const startedAt = performance.now()
     const answers = await Promise.all(Array.from({ length: 20 }, () => request(proxy.port, get('/v2/x', 'acme'))))
     const tookMs = performance.now() - startedAt
-    for (const answer of answers) expectProblem(answer, 'token_endpoint_timeout')
+    for (const answer of answers) {
+      expect(problemOf(answer)).toMatchObject({ status: 504, code: 'token_endpoint_timeout' })
+    }
     expect(tookMs).toBeGreaterThan((DEADLINE_MS * 4) / 5 - 20)
     expect(tookMs).toBeLessThan(DEADLINE_MS + scaled(1_500))
     expect(service.tokens.mints.length).toBeLessThanOrEqual(2)
@@ -190,7 +192,6 @@ describe.concurrent('passing failures are retried, within the deadline:', () => 
     [[500], get('/v2/x', 'acme'), ''],
     [[503, 502], upload, 'hello'],
     [[408], upload, 'hello'],
-    [[500, 500, 500], get('/v2/x', 'acme'), ''],
   ])('%j, then a token, and the request is sent once', async (statuses, raw, content) => {
     await using service = await startService({ mint: issuesAfter(statuses.map((status) => ({ status }))) })
     await using proxy = await startProxy(service)

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
-import { eventually, Gate } from '../../support/changes.ts'
+import { Gate } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
@@ -31,25 +31,6 @@ test.concurrent('while a hundred requests wait for the slow mint of one org, oth
   expect((await answers).filter((answer) => answer.status !== 200)).toEqual([])
   expect(service.tokens.mintsOf('slow')).toHaveLength(1)
   for (const each of waiting) each[Symbol.dispose]()
-})
-
-test.concurrent('with the most slow mints under way, an org that had a token before gets a place once they take too long', async () => {
-  let hangs = false
-  await using service = await startService({
-    mint: (mint) => (hangs && mint.org.startsWith('slow') ? undefined : mint.issue()),
-  })
-  await using proxy = await startProxy(service, { 'tokens.mintConcurrency': '8', 'tokens.mintTimeout': '2s' })
-  using client = new KeepAliveClient(proxy.port)
-  expect((await client.get('/v2/x', 'known')).status).toBe(200)
-  hangs = true
-  const slow = Array.from({ length: 30 }, () => new KeepAliveClient(proxy.port))
-  const ended = Promise.allSettled(slow.map((each, i) => each.get('/v2/x', `slow-${i}`)))
-  await service.origin.waitFor(() => service.tokens.mints.length >= 7)
-  service.tokens.revoke('known')
-  await eventually(async () => (await client.get('/v2/x', 'known')).status === 200 || undefined, 'a place', 10_000)
-  expect(service.tokens.mintsOf('known')).toHaveLength(2)
-  for (const each of slow) each[Symbol.dispose]()
-  await ended
 })
 
 test.concurrent('the first waiting client leaves: the mint goes on for the others', async () => {

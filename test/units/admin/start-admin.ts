@@ -24,6 +24,7 @@ export interface AdminSettings extends Partial<AdminOptions> {
 export class AdminUnderTest implements AsyncDisposable {
   readonly metrics = new Metrics({ hasFleet: true, isMinter: true, isSidecar: true })
   readonly tokens: TokenCache
+  readonly refusals = new Map<OrgId, TokenError>()
   /** A bad state that lasts. */
   paused: { text: string; leftMs: number } | undefined
   readonly reported: unknown[] = []
@@ -54,9 +55,10 @@ export class AdminUnderTest implements AsyncDisposable {
       readiness: () => this.checks,
       metrics: this.metrics,
       tokens: this.tokens,
+      refusals: () => this.refusals,
       purgeTokens: (org) => this.tokens.purge(org).length,
       resumeMints: () => undefined,
-      warnings: { mints_paused: () => this.paused },
+      warnings: { orgs_paused: () => this.paused },
       gauges: () => ({
         ...NO_GAUGES,
         requestsInFlight: 2,
@@ -94,7 +96,10 @@ export class AdminUnderTest implements AsyncDisposable {
   }
 
   async mint(...orgs: string[]): Promise<void> {
-    for (const org of orgs) await this.tokens.obtain(org as OrgId, { kind: 'repeatable' })
+    for (const org of orgs as OrgId[]) {
+      const refused = (error: unknown) => this.refusals.set(org, error as TokenError)
+      await this.tokens.awaitMint(org, 'cold', {}).catch(refused)
+    }
   }
 
   /** Like a report of the gateway. */

@@ -86,5 +86,5 @@ test('a warning is printed with its beginning and its end in UTC; --json prints 
     /^warning since [-\d]+ [\d:]+ UTC \(0 s\), until [-\d]+ [\d:]+ UTC \((1 h|59 min 59 s) left\): No Org gets a new token\.$/m,
   )
   const { printed } = await run(admin.port, true)
-  expect(JSON.parse(printed)).toMatchObject({ warnings: [{ code: 'mints_paused' }], isReady: true })
+  expect(JSON.parse(printed)).toMatchObject({ warnings: [{ code: 'orgs_paused' }], isReady: true })
 })

@@ -15,7 +15,7 @@ await folder.write('no.jwt', 'not a JWT')
 await folder.write('a.jwt', 'eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl')
 
 const APP = 'appId: app\nappSecretFile: secret\n'
-const CALLERS = 'callers: [{name: a, keyFiles: [a.key], orgs: [acme]}]\n'
+const CALLERS = 'callers: [{name: a, keyFiles: [a.key], tokens: true, orgs: [acme]}]\n'
 const BASE = 'baseUrl: http://127.0.0.1:9\n'
 
 /** Each problem as `key: message`. */
@@ -35,7 +35,9 @@ test.each([
   [`${APP}${CALLERS}minter: {address: "localhost:0"}\nlisten: {address: off}`],
   [`${APP}${CALLERS}minter: {address: "unix:/tmp/minter.sock"}`],
   [`${APP}${CALLERS}minter: {address: "0.0.0.0:0", tls: {certFile: ${certificate}, keyFile: ${key}}}`],
-  [`${APP}callers: [{name: a, minterSocket: /tmp/a.sock, orgs: [acme]}]\nminter: {address: "localhost:0"}`],
+  [
+    `${APP}callers: [{name: a, minterSocket: /tmp/a.sock, tokens: true, orgs: [acme]}]\nminter: {address: "localhost:0"}`,
+  ],
   ['minter: {url: "http://localhost:1", keyFile: a.key}'],
   ['minter: {url: "http://[::1]:1", jwtFile: a.jwt}'],
   ['minter: {url: "unix:/tmp/minter.sock"}'],
@@ -53,7 +55,7 @@ test.each<[string, string[]]>([
     ['callers[0].socket: is for apps, but listen.address is off'],
   ],
   [
-    `${APP}callers: [{name: a, minterSocket: /tmp/a.sock, orgs: [acme]}]`,
+    `${APP}callers: [{name: a, minterSocket: /tmp/a.sock, tokens: true, orgs: [acme]}]`,
     ['callers[0].minterSocket: is for a sidecar, but minter.address is not set'],
   ],
   [

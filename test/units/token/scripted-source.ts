@@ -26,13 +26,7 @@ export class PendingMint {
 
   /** A new token, unless it is given. */
   async issue(name = this.#nextName(), expiresAt?: number): Promise<AccessToken> {
-    const token = new AccessToken(
-      name,
-      this.#mintedAt,
-      expiresAt && expiresAt - this.#mintedAt,
-      undefined,
-      this.#mintedAt,
-    )
+    const token = new AccessToken(name, this.#mintedAt, expiresAt && expiresAt - this.#mintedAt, this.#mintedAt)
     this.#resolve(token)
     await settled()
     return token
@@ -51,6 +45,7 @@ export class PendingMint {
 export class ScriptedSource implements TokenSource {
   readonly #now: () => number
   readonly mints: PendingMint[] = []
+  refusal: TokenError | undefined
   #issued = 0
 
   constructor(now: () => number) {
@@ -61,6 +56,10 @@ export class ScriptedSource implements TokenSource {
     const mint = new PendingMint(org, options, this.#now(), () => `token-${++this.#issued}-of-${org}`)
     this.mints.push(mint)
     return mint.token
+  }
+
+  refusalOf(): TokenError | undefined {
+    return this.refusal
   }
 
   /** The latest mint. */

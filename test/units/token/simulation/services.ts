@@ -18,8 +18,6 @@ export interface ServiceKind {
   readonly othersMintEveryMs?: number
   /** Share of the requests that are rejected whatever their token, because they are forbidden. */
   readonly forbiddenShare?: number
-  /** Forbidden requests look like the others, but for an identifier in their path. */
-  readonly forbidsById?: boolean
   /** Share of the requests that meet a back end which rejects every token. */
   readonly flakyShare?: number
   readonly endStatus?: number
@@ -82,24 +80,22 @@ export const SERVICES = {
     lifeMs: (_org, _now, random) => between(20 * S, 2 * MIN)(random),
     forbiddenShare: 0.3,
   },
-  'a third of the identifiers is forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 0.33, forbidsById: true },
+  'a third of the identifiers is forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 0.33 },
   'a third of the identifiers is forbidden, irregular lifetimes': {
     lifeMs: (_org, _now, random) => between(20 * S, 2 * MIN)(random),
     forbiddenShare: 0.33,
-    forbidsById: true,
   },
   'half are uploads, a third of the identifiers is forbidden': {
     lifeMs: always(5 * MIN),
     forbiddenShare: 0.33,
-    forbidsById: true,
-    load: { onceShare: 0.5 },
+    load: { largeShare: 0.5 },
   },
   'one request in fifty meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.02 },
   'one request in five meets a bad back end': { lifeMs: always(5 * MIN), flakyShare: 0.2 },
   'one request in fifty meets a bad back end, and a third are uploads': {
     lifeMs: always(45 * S),
     flakyShare: 0.02,
-    load: { onceShare: 0.33 },
+    load: { largeShare: 0.33 },
   },
   'tokens end with 403': { lifeMs: always(30 * S), endStatus: 403 },
   'mints take 3 s': { lifeMs: always(30 * S), mintMs: 3 * S },
@@ -138,10 +134,91 @@ export const SERVICES = {
   'uploads alone, late at two back ends of three': {
     lifeMs: always(30 * S),
     delaysMs: (random) => [0, between(0, 2_000)(random), between(0, 2_000)(random)],
-    load: { onceShare: 1 },
+    load: { largeShare: 1 },
   },
-  'uploads alone, one in fifty meets a bad back end': { lifeMs: always(MIN), flakyShare: 0.02, load: { onceShare: 1 } },
-  'uploads alone, all of them forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 1, load: { onceShare: 1 } },
+  'uploads alone, one in fifty meets a bad back end': {
+    lifeMs: always(MIN),
+    flakyShare: 0.02,
+    load: { largeShare: 1 },
+  },
+  'uploads alone, all of them forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 1, load: { largeShare: 1 } },
+} satisfies Record<string, ServiceKind>
+
+const QUIET: Partial<Load> = { perSecond: 2, seconds: 4_000 }
+const POSTS: Partial<Load> = { postShare: 1, largeShare: 0 }
+const STORM: Partial<Load> = { orgs: 4, perSecond: 200, seconds: 150 }
+
+/** For these, no rule was made. */
+export const FURTHER_SERVICES = {
+  'a JWT, and a tenth is forbidden': { lifeMs: always(MIN), statesEnd: true, forbiddenShare: 0.1 },
+  'a JWT, and a third is forbidden': { lifeMs: always(5 * MIN), statesEnd: true, forbiddenShare: 0.33 },
+  'a JWT, a tenth is forbidden with 403': {
+    lifeMs: always(MIN),
+    statesEnd: true,
+    forbiddenShare: 0.1,
+    forbiddenStatus: 403,
+  },
+  'a JWT, unknown for up to 2 s, and a tenth is forbidden': {
+    lifeMs: always(30 * S),
+    statesEnd: true,
+    delaysMs: (random) => [between(0, 2 * S)(random)],
+    forbiddenShare: 0.1,
+  },
+  'a JWT, and one request in fifty meets a bad back end': { lifeMs: always(MIN), statesEnd: true, flakyShare: 0.02 },
+  'quiet Orgs, 30 s': { lifeMs: always(30 * S), load: QUIET },
+  'quiet Orgs, 5 min': { lifeMs: always(5 * MIN), load: QUIET },
+  'quiet Orgs, an hour': { lifeMs: always(60 * MIN), load: QUIET },
+  'quiet Orgs, 5 min, a third are uploads': { lifeMs: always(5 * MIN), load: { ...QUIET, largeShare: 0.33 } },
+  'quiet Orgs, 5 min, a tenth is forbidden': { lifeMs: always(5 * MIN), forbiddenShare: 0.1, load: QUIET },
+  'quiet Orgs, tokens end with 403': { lifeMs: always(5 * MIN), endStatus: 403, load: QUIET },
+  'POSTs alone': { lifeMs: always(30 * S), load: POSTS },
+  'POSTs alone, tokens end with 403': { lifeMs: always(30 * S), endStatus: 403, load: POSTS },
+  'POSTs alone, tokens end with 302': { lifeMs: always(MIN), endStatus: 302, load: POSTS },
+  'half are POSTs, tokens end with 404': { lifeMs: always(MIN), endStatus: 404, load: { postShare: 0.5 } },
+  'POSTs alone, a tenth is forbidden': { lifeMs: always(MIN), forbiddenShare: 0.1, load: POSTS },
+  'uploads alone, irregular lifetimes': {
+    lifeMs: (_org, _now, random) => between(20 * S, 2 * MIN)(random),
+    load: { largeShare: 1 },
+  },
+  'storms of forbidden requests': { lifeMs: always(MIN), forbiddenShare: 0.8, load: STORM },
+  'storms of forbidden requests, irregular lifetimes': {
+    lifeMs: (_org, _now, random) => between(15 * S, MIN)(random),
+    forbiddenShare: 0.5,
+    load: STORM,
+  },
+  'storms, unknown to each of three back ends for up to 1 s': {
+    lifeMs: always(20 * S),
+    delaysMs: (random) => [between(0, S)(random), between(0, S)(random), between(0, S)(random)],
+    load: STORM,
+  },
+  'a fifth is answered 404': { lifeMs: always(MIN), forbiddenShare: 0.2, forbiddenStatus: 404 },
+  'nine of ten are answered 404': { lifeMs: always(MIN), forbiddenShare: 0.9, forbiddenStatus: 404 },
+  'a fifth is answered 404, and tokens end with 404': {
+    lifeMs: always(MIN),
+    endStatus: 404,
+    forbiddenShare: 0.2,
+    forbiddenStatus: 404,
+  },
+  'a life of 6 s': { lifeMs: always(6 * S) },
+  'a life of 6 s, unknown to all back ends for up to 1 s': {
+    lifeMs: always(6 * S),
+    delaysMs: (random) => [between(0, S)(random)],
+  },
+  'six hours': { lifeMs: always(60 * MIN), load: { perSecond: 2, seconds: 21_600 } },
+  'six hours, irregular lifetimes': {
+    lifeMs: (_org, _now, random) => between(10 * MIN, 120 * MIN)(random),
+    load: { perSecond: 2, seconds: 21_600 },
+  },
+  'one live token per org, and a tenth is forbidden': {
+    lifeMs: always(30 * S),
+    endsFormer: true,
+    forbiddenShare: 0.1,
+  },
+  'the same token until its end, and a tenth is forbidden': {
+    lifeMs: always(MIN),
+    givesSameUntilMs: 0,
+    forbiddenShare: 0.1,
+  },
 } satisfies Record<string, ServiceKind>
 
 interface Issued {

@@ -5,12 +5,11 @@
  */
 
 import { TokenError } from '../../../../src/errors.ts'
-import { RejectedToken } from '../../../../src/gateway/rejected-token.ts'
 import type { OrgId } from '../../../../src/org-id.ts'
-import type { RequestKind } from '../../../../src/token/org-tokens.ts'
-import type { RejectionKind } from '../../../../src/token/rejection.ts'
+import type { RejectionOutcome } from '../../../../src/token/repeats.ts'
 import { TokenCache } from '../../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../../src/token/token-source.ts'
+import { type RequestWithToken, TokenUse } from '../../../../src/token/token-use.ts'
 import type { Random } from '../../../support/seed.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../../support/token-cache-options.ts'
 import { CarefulClient } from './careful-client.ts'
@@ -21,16 +20,20 @@ export interface Load {
   readonly orgs: number
   readonly perSecond: number
   readonly seconds: number
-  /** Share of the requests that cannot be repeated. */
-  readonly onceShare: number
+  /** Share of the requests whose content is not kept. */
+  readonly largeShare: number
+  /** Share of the requests that are POSTs; the others are GETs. */
+  readonly postShare?: number
 }
 
 export interface Outcome {
   requests: number
   /** Rejections that clients saw although the request was allowed. */
   rejected: number
-  /** The same, of requests that the proxy cannot repeat. */
-  rejectedOnce: number
+  /** The same, of requests whose content is not kept. */
+  rejectedLarge: number
+  /** The same, of POSTs that are kept, where ended tokens are told by another status than 401. */
+  rejectedPosts: number
   failed: number
   mints: number
   /** Requests that the service rejected although they were allowed, and all others that it rejected. */
@@ -45,6 +48,10 @@ const ONE_WAY_MS = 2
 const MINT_MS = 20
 /** A virtual instant is over when all promises have gone as many hops. */
 const HOPS = 24
+
+async function allHops(): Promise<void> {
+  for (let hop = 0; hop < HOPS; hop += 1) await undefined
+}
 
 export class World {
   readonly #queue = new EventQueue()
@@ -64,10 +71,11 @@ export class World {
   sleep = (delayMs: number) => new Promise<void>((resolve) => this.after(delayMs, resolve))
 
   async runUntil(at: number): Promise<void> {
+    await allHops()
     while (this.#queue.nextAt <= at) {
       this.#now = this.#queue.nextAt
       this.#queue.take()?.()
-      for (let hop = 0; hop < HOPS; hop += 1) await undefined
+      await allHops()
     }
     this.#now = at
   }
@@ -75,7 +83,8 @@ export class World {
 
 interface Request {
   readonly org: number
-  readonly kind: RequestKind
+  readonly isKept: boolean
+  readonly method: 'GET' | 'POST'
   readonly isForbidden: boolean
 }
 
@@ -106,8 +115,9 @@ async function run(
   const meter = new Meter(world, service, send)
   const next = () => {
     const isForbidden = loadRandom.next() < (kind.forbiddenShare ?? 0)
-    const requestKind = loadRandom.next() < load.onceShare ? 'once' : 'repeatable'
-    meter.request({ org: Math.floor(loadRandom.next() * load.orgs), kind: requestKind, isForbidden })
+    const isKept = loadRandom.next() >= load.largeShare
+    const method = isKept && loadRandom.next() >= (load.postShare ?? 0) ? 'GET' : 'POST'
+    meter.request({ org: Math.floor(loadRandom.next() * load.orgs), isKept, method, isForbidden })
     world.after((1_000 / load.perSecond) * (0.5 + loadRandom.next()), next)
   }
   next()
@@ -125,7 +135,7 @@ class Meter {
   readonly #world: World
   readonly #service: TokenService
   readonly #send: Send
-  readonly #counts = { requests: 0, rejected: 0, rejectedOnce: 0, failed: 0, forbidden: 0 }
+  readonly #counts = { requests: 0, rejected: 0, rejectedLarge: 0, rejectedPosts: 0, failed: 0, forbidden: 0 }
   #waitedMs = 0
 
   constructor(world: World, service: TokenService, send: Send) {
@@ -145,9 +155,14 @@ class Meter {
       }
       this.#waitedMs += waitedMs
       if (status === 0) this.#counts.failed += 1
-      else if (status >= 400) this.#counts[request.kind === 'once' ? 'rejectedOnce' : 'rejected'] += 1
+      else if (status >= 300) this.#counts[this.#rowOf(request, status)] += 1
     }
     this.#send(request).then(ended, () => ended(0))
+  }
+
+  #rowOf({ isKept, method }: Request, status: number): 'rejected' | 'rejectedLarge' | 'rejectedPosts' {
+    if (!isKept) return 'rejectedLarge'
+    return method === 'POST' && status !== 401 ? 'rejectedPosts' : 'rejected'
   }
 
   outcome(): Outcome {
@@ -213,28 +228,23 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
         const mintedAt = world.now()
         const issued = await mint(world, service, Number(org.slice(4)), random)
         const statedLifeMs = service.kind.statesEnd === true ? issued.lifeMs : undefined
-        const token = new AccessToken(issued.name, mintedAt, statedLifeMs, undefined, mintedAt)
+        const token = new AccessToken(issued.name, mintedAt, statedLifeMs, mintedAt)
         names.set(token, issued.name)
         return token
       },
+      refusalOf: () => undefined,
     },
   )
-  return async ({ org, kind, isForbidden }) => {
-    const [forbidden, allowed] = service.kind.forbidsById === true ? ['things/1', 'things/2'] : ['admin', 'things']
-    const path = `/v2/${isForbidden ? forbidden : allowed}`
+  return async ({ org, isKept, method, isForbidden }) => {
     const send = async (token: AccessToken) => ({
       status: await exchange(world, service, names.get(token) ?? '', isForbidden),
     })
-    return throughCache(cache, world.now, { org: `org-${org}` as OrgId, kind, path }, send)
+    return throughCache(
+      cache,
+      { org: `org-${org}` as OrgId, repeatability: { isKept, isSafe: method === 'GET' } },
+      send,
+    )
   }
-}
-
-export interface ProxiedRequest {
-  readonly org: OrgId
-  readonly kind: RequestKind
-  readonly path: string
-  readonly method?: string | undefined
-  readonly hasLeft?: () => boolean
 }
 
 interface ServiceAnswer {
@@ -245,22 +255,22 @@ interface ServiceAnswer {
 /** Does what an exchange of the gateway does with the tokens. Resolves with the status that the client sees. */
 export async function throughCache(
   cache: TokenCache,
-  now: () => number,
-  proxied: ProxiedRequest,
+  request: RequestWithToken,
   send: (token: AccessToken) => Promise<ServiceAnswer>,
-  onRejection?: (kind: RejectionKind) => void,
+  onEnd?: (outcome: RejectionOutcome | undefined) => void,
 ): Promise<number> {
-  const { org, kind, method = 'GET' } = proxied
-  let { token } = cache.get(org, kind) ?? (await cache.obtain(org, proxied))
-  const rejection = new RejectedToken(cache, { ...proxied, method })
-  for (;;) {
-    const sentAt = now()
-    const { status, challenge = '' } = await send(token)
-    const next = rejection.judge({ token, sentAt, status }, cache.service.meaningOf(status, method, challenge))
-    if (next === undefined) {
-      if (rejection.kind !== undefined) onRejection?.(rejection.kind)
-      return status
+  const use = new TokenUse(cache, request)
+  try {
+    for (let { token } = await use.obtain(); ; ) {
+      const sentAt = cache.now()
+      const { status, challenge = '' } = await send(token)
+      const next = use.judge({ token, sentAt, status, challenge })
+      if (next === undefined) return status
+      const found = await next
+      token = cache.hasEnded(found) ? (await use.obtain()).token : found
     }
-    token = await next
+  } finally {
+    use.end()
+    onEnd?.(use.outcome)
   }
 }

@@ -2,8 +2,7 @@
 
 import { TokenError, type TokenErrorCode } from '../../../../src/errors.ts'
 import type { OrgId } from '../../../../src/org-id.ts'
-import type { RequestKind } from '../../../../src/token/org-tokens.ts'
-import type { RejectionKind } from '../../../../src/token/rejection.ts'
+import type { RejectionOutcome } from '../../../../src/token/repeats.ts'
 import { TokenCache, type TokenCacheOptions } from '../../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../../src/token/token-source.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../../support/token-cache-options.ts'
@@ -15,11 +14,20 @@ const SETTLED_MS = SETTLE_MS + 1_000
 export const ROUND_TRIP_MS = 4
 export const MINT_MS = 20
 
+/** `isLarge`: its content is not kept. */
+export interface RequestLine {
+  readonly method?: string
+  readonly path?: string
+  readonly isLarge?: boolean
+  readonly org?: OrgId
+}
+
 export interface Sent {
   readonly at: number
   /** The number of the token's mint; the first is 1. */
   readonly token: number
   readonly ageMs: number
+  readonly method: string
   readonly path: string
   /** Until the end that the token states. */
   readonly endsInMs: number
@@ -33,8 +41,7 @@ export type Answer = number | { readonly status: number; readonly challenge: str
 export class Stage {
   readonly world = new World()
   readonly sent: Sent[] = []
-  readonly kinds: RejectionKind[] = []
-  readonly learned: number[] = []
+  readonly outcomes: RejectionOutcome[] = []
   readonly cache: TokenCache
   readonly #numbers = new Map<AccessToken, number>()
   mints = 0
@@ -61,10 +68,9 @@ export class Stage {
         day: () => this.world.now() + this.sleptMs,
         wait: this.world.wait,
         random: () => 0.999,
-        observer: { statusLearned: (status) => this.learned.push(status) },
         ...options,
       },
-      { mint: () => this.#mint() },
+      { mint: () => this.#mint(), refusalOf: () => undefined },
     )
   }
 
@@ -76,19 +82,14 @@ export class Stage {
     if (this.endpointFails) throw new TokenError(this.endpointFails, 'scripted')
     this.issued = number
     const mintedDayAt = mintedAt + this.sleptMs
-    const token = new AccessToken(this.name ?? `token-${number}`, mintedAt, this.statedLifeMs, undefined, mintedDayAt)
+    const token = new AccessToken(this.name ?? `token-${number}`, mintedAt, this.statedLifeMs, mintedDayAt)
     this.#numbers.set(token, number)
     return token
   }
 
   /** Sends a request. Resolves with the status that its client sees, or the code of our own failure. */
-  async request(
-    kind: RequestKind = 'repeatable',
-    path = '/v2/things',
-    org = ACME,
-    method = 'GET',
-    onSent?: (sent: Sent) => void,
-  ): Promise<number | string> {
+  async request(line: RequestLine = {}, onSent?: (sent: Sent) => void): Promise<number | string> {
+    const { method = 'GET', path = '/v2/things', isLarge = false, org = ACME } = line
     const send = async (token: AccessToken) => {
       const day = this.world.now() + this.sleptMs
       const roundTripMs = typeof this.roundTripMs === 'number' ? this.roundTripMs : this.roundTripMs(path)
@@ -96,7 +97,7 @@ export class Stage {
       const number = this.#numbers.get(token) ?? 0
       const now = this.world.now()
       const endsInMs = token.mintedDayAt + token.statedLifeMs - day
-      const sent = { at: now, token: number, ageMs: now - token.mintedAt, path, endsInMs, status: 0 }
+      const sent = { at: now, token: number, ageMs: now - token.mintedAt, method, path, endsInMs, status: 0 }
       this.sent.push(sent)
       onSent?.(sent)
       const answer = this.answer(sent)
@@ -104,8 +105,11 @@ export class Stage {
       await this.world.sleep(roundTripMs / 2)
       return typeof answer === 'number' ? { status: answer } : answer
     }
-    const note = (kind: RejectionKind) => this.kinds.push(kind)
-    return throughCache(this.cache, this.world.now, { org, kind, path, method }, send, note).catch((error: unknown) =>
+    const note = (outcome: RejectionOutcome | undefined) => {
+      if (outcome !== undefined) this.outcomes.push(outcome)
+    }
+    const request = { org, repeatability: { isKept: !isLarge, isSafe: method === 'GET' || method === 'HEAD' } }
+    return throughCache(this.cache, request, send, note).catch((error: unknown) =>
       error instanceof TokenError ? error.code : String(error),
     )
   }
@@ -121,14 +125,14 @@ export class Stage {
     return ended
   }
 
-  async send(kind?: RequestKind, path?: string, method?: string) {
-    return this.outcome(this.request(kind, path, ACME, method))
+  async send(line?: RequestLine) {
+    return this.outcome(this.request(line))
   }
 
   /** The status that each of `count` requests in turn gets. */
-  async statuses(count: number, kind?: RequestKind, path?: string, method?: string): Promise<(number | string)[]> {
+  async statuses(count: number, line?: RequestLine): Promise<(number | string)[]> {
     const seen: (number | string)[] = []
-    for (let i = 0; i < count; i += 1) seen.push((await this.send(kind, path, method)).status)
+    for (let i = 0; i < count; i += 1) seen.push((await this.send(line)).status)
     return seen
   }
 

@@ -1,0 +1,276 @@
+/**
+ * The budget for mints, and what is known of the troubles of each Org. Nothing here stops the mint of another Org: a call that
+ * fails pauses its own Org alone.
+ */
+
+import { LRUCache } from 'lru-cache'
+import { TokenError } from '../errors.ts'
+import type { OrgId } from '../org-id.ts'
+import type { AccessToken, MintOptions, TokenSource } from './token-source.ts'
+
+export interface BudgetOptions {
+  /** The wait of a request, all calls and the waits between them. */
+  readonly mintTimeoutMs: number
+  readonly mintConcurrency: number
+  /** Calls in any second. */
+  readonly mintRate: number
+  readonly refusalTtlMs: number
+  /** Orgs whose trouble is remembered. */
+  readonly maxOrgs: number
+}
+
+interface Trouble {
+  readonly error: TokenError
+  /** Pauses in a row because of the same kind of trouble; each is twice as long as the one before. */
+  readonly pauses: number
+  /** The first failure; milliseconds since 1970. */
+  readonly since: number
+  /** The end of the pause; monotonic milliseconds. */
+  readonly until: number
+}
+
+/** After a failure, the call is repeated after these times. */
+const REPEATS_MS = [150, 450] as const
+const FIRST_PAUSE_MS = 1_000
+const LONGEST_PAUSE_MS = { failure: 4_000, credentials: 4_000, limit: 300_000 } as const
+/** An Org that is not asked for any more is in trouble for so long after its pause. */
+const MEMORY_MS = 60_000
+const LOWEST_PACE = 1 / 10
+/** Of `mintTimeout`: no call for a request begins later. */
+const LATEST_CALL = 9 / 10
+const OVER_BUDGET = new TokenError(
+  'token_endpoint_unavailable',
+  'The proxy has used up its budget for mints: see tokens.mintRate and tokens.mintConcurrency.',
+  { retryAfterSeconds: 5 },
+)
+
+export class Budget implements TokenSource {
+  readonly #options: BudgetOptions
+  readonly #source: TokenSource
+  readonly #turns: Turns
+  /** Of each Org whose last call failed. Apart from the tokens, so that unknown Orgs evict none. */
+  readonly #troubles: LRUCache<OrgId, Trouble>
+  /** What all calls were answered since the start. */
+  #answers: 'none' | 'credentials' | 'others' = 'none'
+  /** The share of `mintRate` that is used. */
+  pace = 1
+
+  constructor(options: BudgetOptions, source: TokenSource) {
+    this.#options = options
+    this.#source = source
+    this.#troubles = new LRUCache({ max: options.maxOrgs, ttl: MEMORY_MS, ttlResolution: 0 })
+    const { mintConcurrency, mintRate } = options
+    this.#turns = new Turns(() => {
+      const rate = mintRate * this.pace
+      // An endpoint that may know none of our secrets could lock the App out.
+      if (this.#answers === 'credentials') return { places: 1, rate: Math.min(rate, 1) }
+      return { places: mintConcurrency, rate }
+    })
+  }
+
+  async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
+    const refusal = this.refusalOf(org)
+    if (refusal !== undefined) throw refusal
+    const { mintTimeoutMs } = this.#options
+    const { requester, isWanted } = options
+    const startedAt = performance.now()
+    const restMs = (share = 1) => startedAt + mintTimeoutMs * share - performance.now()
+    for (let calls = 0, failure: TokenError | undefined; ; calls += 1) {
+      // A mint for which nobody waits from the start has time.
+      const longestMs = isWanted === undefined && failure === undefined ? undefined : restMs(LATEST_CALL)
+      const leave = await this.#turns.enter({ isTroubled: this.#troubles.has(org), requester, isWanted, longestMs })
+      if (leave === undefined) {
+        if (failure !== undefined) this.#note(org, failure)
+        throw failure ?? OVER_BUDGET
+      }
+      try {
+        const withinMs = failure === undefined ? undefined : restMs()
+        const token = await this.#source.mint(org, { ...options, withinMs })
+        this.#succeeded(org)
+        return token
+      } catch (error) {
+        if (!(error instanceof TokenError)) throw error
+        failure = error
+        const againMs = REPEATS_MS[calls] ?? Number.POSITIVE_INFINITY
+        // A minter that tells when to ask again has repeated the call itself.
+        const mayRepeat = error.trouble === 'failure' && error.retryAfterSeconds === undefined
+        const isRepeated = mayRepeat && againMs < restMs(LATEST_CALL)
+        this.#note(org, error, isRepeated)
+        if (!isRepeated) throw error
+      } finally {
+        leave()
+      }
+      await new Promise((resolve) => setTimeout(resolve, REPEATS_MS[calls]).unref())
+    }
+  }
+
+  /** The error that a mint would get at once. */
+  refusalOf(org: OrgId): TokenError | undefined {
+    const trouble = this.#troubles.get(org)
+    const leftMs = (trouble?.until ?? 0) - performance.now()
+    if (trouble === undefined || leftMs <= 0) return undefined
+    const { error } = trouble
+    if (error.trouble === 'refusal') return error
+    const { code, message, tokenEndpointStatus, isOfMinter } = error
+    const retryAfterSeconds = Math.ceil(leftMs / 1_000)
+    return new TokenError(code, message, { trouble: error.trouble, retryAfterSeconds, tokenEndpointStatus, isOfMinter })
+  }
+
+  #succeeded(org: OrgId): void {
+    this.#answers = 'others'
+    this.pace = Math.min(this.pace * 2, 1)
+    this.#troubles.delete(org)
+  }
+
+  /** Begins a pause of the Org, unless the call is repeated. */
+  #note(org: OrgId, error: TokenError, isRepeated = false): void {
+    const { trouble } = error
+    if (trouble === 'limit') this.pace = Math.max(this.pace / 2, LOWEST_PACE)
+    // A failure says nothing about the App.
+    if (trouble === 'refusal' || trouble === 'limit') this.#answers = 'others'
+    if (trouble === 'credentials' && this.#answers === 'none') this.#answers = 'credentials'
+    const now = performance.now()
+    const before = this.#troubles.peek(org)
+    const pauses = before?.error.trouble === trouble ? before.pauses : 0
+    const pauseMs = isRepeated ? 0 : this.#pauseMs(error, pauses)
+    const next = {
+      error,
+      pauses: isRepeated ? pauses : pauses + 1,
+      since: before?.since ?? Date.now(),
+      until: now + pauseMs,
+    }
+    this.#troubles.set(org, next, { ttl: Math.ceil(pauseMs) + MEMORY_MS })
+  }
+
+  #pauseMs({ trouble, retryAfterSeconds }: TokenError, pauses: number): number {
+    if (trouble === 'refusal') return this.#options.refusalTtlMs
+    if (retryAfterSeconds !== undefined) return retryAfterSeconds * 1_000
+    return Math.min(FIRST_PAUSE_MS * 2 ** pauses, LONGEST_PAUSE_MS[trouble])
+  }
+
+  /** Ends all pauses and refusals; because of a changed secret, those that a 401 began. */
+  resume(only?: 'credentials'): void {
+    for (const [org, { error }] of [...this.#troubles.entries()]) {
+      if (only === undefined || error.trouble === only) this.#troubles.delete(org)
+    }
+    if (only === undefined) this.pace = 1
+  }
+
+  /** The Orgs whose refusal is remembered now. */
+  get refusals(): ReadonlyMap<OrgId, TokenError> {
+    const refused = Array.from(this.#troubles.entries()).filter(([, { error }]) => error.trouble === 'refusal')
+    return new Map(refused.filter(([, { until }]) => performance.now() < until).map(([org, { error }]) => [org, error]))
+  }
+
+  /** The Orgs whose last call failed, the latest first, but for refused ones. A pause may be over: then `leftMs` is 0. */
+  get troubled() {
+    const now = performance.now()
+    return Array.from(this.#troubles.entries())
+      .filter(([, { error }]) => error.trouble !== 'refusal')
+      .map(([org, { error, since, until }]) => ({ org, error, since, leftMs: Math.max(until - now, 0) }))
+  }
+}
+
+interface Ask {
+  /** The last call for the Org failed. */
+  readonly isTroubled: boolean
+  readonly requester?: object | undefined
+  readonly isWanted?: (() => boolean) | undefined
+  /** The longest wait. Without it, there is no limit. */
+  readonly longestMs?: number | undefined
+}
+
+interface Waiter extends Ask {
+  /** How often its requester had asked before, lately. */
+  readonly rank: number
+  readonly end: (leave?: () => void) => void
+}
+
+interface Limits {
+  readonly places: number
+  /** Calls in any second. */
+  readonly rate: number
+}
+
+/** Calls may run so far ahead of an even pace. The pace is slower in return, so that no second has more than the rate. */
+const BURST_MS = 100
+/** Asks are counted anew after this time. */
+const COUNTED_MS = 10_000
+
+/** Lets calls in, one after the other. */
+export class Turns {
+  readonly #limits: () => Limits
+  /** In the order of their turns. */
+  readonly #waiters: Waiter[] = []
+  /** How often a requester asked lately. A connection that has closed is forgotten. */
+  #asks = new WeakMap<object, number>()
+  #countedUntil = Number.NEGATIVE_INFINITY
+  #underway = 0
+  #troubledUnderway = 0
+  /** When the last call would have begun at an even pace. */
+  #lastAt = Number.NEGATIVE_INFINITY
+  #timer: NodeJS.Timeout | undefined
+
+  constructor(limits: () => Limits) {
+    this.#limits = limits
+  }
+
+  /**
+   * Resolves when the call may begin, with a function that gives its place back; with undefined, if nobody wants the call any more
+   * or it waited too long. All calls without a requester count as asked for by one.
+   */
+  enter(ask: Ask): Promise<(() => void) | undefined> {
+    const { requester = this, isTroubled, longestMs } = ask
+    if (performance.now() >= this.#countedUntil) {
+      this.#asks = new WeakMap()
+      this.#countedUntil = performance.now() + COUNTED_MS
+    }
+    const rank = this.#asks.get(requester) ?? 0
+    this.#asks.set(requester, rank + 1)
+    return new Promise((resolve) => {
+      const end = (leave?: () => void) => {
+        clearTimeout(timer)
+        this.#waiters.splice(this.#waiters.indexOf(waiter), 1)
+        resolve(leave)
+      }
+      const waiter = { ...ask, rank, end }
+      const timer = longestMs === undefined ? undefined : setTimeout(end, longestMs).unref()
+      const isAhead = (other: Waiter) =>
+        other.isTroubled === isTroubled ? other.rank <= rank : isTroubled && !other.isTroubled
+      this.#waiters.splice(this.#waiters.findLastIndex(isAhead) + 1, 0, waiter)
+      this.#letIn()
+    })
+  }
+
+  /** Lets all in whose turn has come. The others come when a place is given back, or when the rate admits them. */
+  #letIn(): void {
+    clearTimeout(this.#timer)
+    for (;;) {
+      const { places, rate } = this.#limits()
+      const placesOfTroubled = Math.max(Math.floor(places / 2), 1)
+      const waiter = this.#waiters.find((each) => !each.isTroubled || this.#troubledUnderway < placesOfTroubled)
+      if (waiter === undefined || this.#underway >= places) return
+      if (waiter.isWanted?.() === false) {
+        waiter.end()
+        continue
+      }
+      const now = performance.now()
+      const at = this.#lastAt + (1_000 + BURST_MS) / rate
+      if (at > now) {
+        this.#timer = setTimeout(() => this.#letIn(), Math.ceil(at - now)).unref()
+        return
+      }
+      this.#lastAt = Math.max(at, now - BURST_MS)
+      this.#count(waiter, 1)
+      waiter.end(() => {
+        this.#count(waiter, -1)
+        this.#letIn()
+      })
+    }
+  }
+
+  #count({ isTroubled }: Waiter, by: 1 | -1): void {
+    this.#underway += by
+    if (isTroubled) this.#troubledUnderway += by
+  }
+}

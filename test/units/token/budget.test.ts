@@ -1,0 +1,401 @@
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
+import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../../src/errors.ts'
+import type { OrgId } from '../../../src/org-id.ts'
+import { Budget, type BudgetOptions, Turns } from '../../../src/token/budget.ts'
+import { AccessToken, type MintOptions, type TokenSource } from '../../../src/token/token-source.ts'
+import { fc } from '../../support/properties.ts'
+
+beforeEach(() => {
+  vi.useFakeTimers({ now: 0 })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
+
+const REJECTED = 'app_credentials_rejected'
+const LIMITED = 'token_endpoint_rate_limited'
+const DOWN = 'token_endpoint_unavailable'
+const REFUSED = 'org_access_refused'
+const TIMEOUT = 'token_endpoint_timeout'
+
+const now = () => Date.now()
+const advance = (ms: number) => vi.advanceTimersByTimeAsync(ms)
+const orgs = (count: number, prefix: string) => Array.from({ length: count }, (_, i) => `${prefix}-${i}`)
+
+/** How a call ends: after some time, with a token or a failure. */
+interface Behaviour {
+  readonly ms?: number
+  readonly code?: TokenErrorCode | undefined
+  readonly options?: TokenErrorOptions
+}
+
+const HANGS: Behaviour = { ms: Number.POSITIVE_INFINITY }
+const fails = (code: TokenErrorCode, options: TokenErrorOptions = {}): Behaviour => ({ code, options })
+
+/** A token endpoint that follows `behave`, within four fifths of `mintTimeout`, and records every call. */
+class Endpoint implements TokenSource {
+  readonly calls: { readonly org: string; readonly at: number }[] = []
+  readonly #longestMs: number
+  underway = 0
+  behave: (org: string) => Behaviour = () => ({})
+
+  constructor(mintTimeoutMs: number) {
+    this.#longestMs = (mintTimeoutMs * 4) / 5
+  }
+
+  async mint(org: OrgId, { withinMs = Number.POSITIVE_INFINITY }: MintOptions = {}): Promise<AccessToken> {
+    const name = `token-${this.calls.push({ org, at: now() })}`
+    const { ms = 0, code, options } = this.behave(org)
+    const longestMs = Math.min(this.#longestMs, withinMs)
+    this.underway += 1
+    if (ms > 0) await new Promise((resolve) => setTimeout(resolve, Math.min(ms, longestMs)))
+    this.underway -= 1
+    if (ms > longestMs) throw new TokenError(TIMEOUT, 'scripted')
+    if (code !== undefined) throw new TokenError(code, 'scripted', options)
+    return new AccessToken(name, now())
+  }
+
+  callsOf(org: string): number[] {
+    return this.calls.filter((call) => call.org === org).map(({ at }) => at)
+  }
+}
+
+interface Outcome {
+  code?: TokenErrorCode | 'ok'
+  error?: TokenError
+  tookMs?: number
+}
+
+class World {
+  readonly endpoint: Endpoint
+  readonly budget: Budget
+
+  constructor(options: Partial<BudgetOptions> = {}) {
+    const mintTimeoutMs = options.mintTimeoutMs ?? 5_000
+    this.endpoint = new Endpoint(mintTimeoutMs)
+    const usual = { mintConcurrency: 32, mintRate: 10_000, refusalTtlMs: 5_000, maxOrgs: 10_000 }
+    this.budget = new Budget({ ...usual, ...options, mintTimeoutMs }, this.endpoint)
+  }
+
+  /** The outcome is filled in when the mint settles. Somebody waits for it as long as a request may. */
+  mint(org = 'acme', options: MintOptions = {}): Outcome {
+    const startedAt = now()
+    const outcome: Outcome = {}
+    this.budget.mint(org as OrgId, { requester: {}, isWanted: () => true, ...options }).then(
+      () => Object.assign(outcome, { code: 'ok', tookMs: now() - startedAt }),
+      (error: TokenError) => Object.assign(outcome, { code: error.code, error, tookMs: now() - startedAt }),
+    )
+    return outcome
+  }
+
+  /** A mint whose calls all end in this way at once. */
+  async call(org: string, behaviour: Behaviour = {}): Promise<Outcome & { readonly calls: number }> {
+    const before = this.endpoint.calls.length
+    this.endpoint.behave = () => behaviour
+    const outcome = this.mint(org)
+    await advance(700)
+    return { ...outcome, calls: this.endpoint.calls.length - before }
+  }
+
+  /** These orgs ask again as soon as they are answered, for so long. */
+  async poll(names: readonly string[], forMs: number): Promise<void> {
+    const outcomes = names.map((org) => this.mint(org))
+    for (let ms = 0; ms < forMs; ms += 50) {
+      await advance(50)
+      names.forEach((org, i) => {
+        if (outcomes[i]?.code !== undefined) outcomes[i] = this.mint(org)
+      })
+    }
+  }
+}
+
+describe('a failure', () => {
+  test.each([DOWN, TIMEOUT, 'token_response_invalid'] as const)(
+    '%s: is repeated after 150 and 450 ms',
+    async (code) => {
+      const world = new World()
+      const { endpoint } = world
+      endpoint.behave = () => (endpoint.calls.length < 3 ? fails(code) : {})
+      const outcome = world.mint()
+      await advance(5_000)
+      expect(endpoint.callsOf('acme')).toEqual([0, 150, 600])
+      expect(outcome).toEqual({ code: 'ok', tookMs: 600 })
+      expect([world.budget.refusalOf('acme' as OrgId), world.budget.troubled, vi.getTimerCount()]).toEqual([
+        undefined,
+        [],
+        0,
+      ])
+    },
+  )
+
+  test('then the Org pauses for a second, twice as long each time, up to four; no other Org does', async () => {
+    const world = new World()
+    for (const pauseMs of [1_000, 2_000, 4_000, 4_000]) {
+      world.endpoint.behave = () => fails(DOWN)
+      const first = world.mint()
+      await advance(600)
+      expect(first).toMatchObject({ code: DOWN, tookMs: 600 })
+      await advance(pauseMs - 1)
+      const next = world.mint()
+      world.endpoint.behave = () => ({})
+      const other = world.mint(`other-${pauseMs}-${now()}`)
+      await advance(0)
+      expect(next).toMatchObject({ code: DOWN, tookMs: 0, error: { retryAfterSeconds: 1, trouble: 'failure' } })
+      expect(other.code).toBe('ok')
+      await advance(1)
+    }
+    expect(await world.call('acme')).toMatchObject({ code: 'ok' })
+    await world.call('acme', fails(DOWN))
+    await advance(900)
+    expect(await world.call('acme'), 'a success starts the pauses anew').toMatchObject({ code: 'ok' })
+  })
+
+  test('is not repeated beyond the time of a request, and a repeat ends with it', async () => {
+    const world = new World()
+    world.endpoint.behave = () => HANGS
+    const outcome = world.mint()
+    await advance(4_200)
+    expect([world.endpoint.callsOf('acme'), world.endpoint.underway]).toEqual([[0, 4_150], 1])
+    await advance(800)
+    expect(outcome).toMatchObject({ code: TIMEOUT, tookMs: 5_000 })
+    expect(world.endpoint.underway).toBe(0)
+  })
+
+  // At a sidecar: its minter has repeated the call, and pauses.
+  test('that tells when to ask again is not repeated before that', async () => {
+    const world = new World()
+    expect(await world.call('acme', fails(DOWN, { retryAfterSeconds: 3 }))).toMatchObject({ code: DOWN, calls: 1 })
+    await advance(2_200)
+    expect(await world.call('acme')).toMatchObject({ code: DOWN, calls: 0 })
+    expect(await world.call('acme')).toMatchObject({ code: 'ok' })
+  })
+})
+
+describe('a refusal and a limit', () => {
+  test('a refusal is remembered for refusalTtl, and the pace stays', async () => {
+    const world = new World({ refusalTtlMs: 3_000 })
+    expect(await world.call('acme', fails(REFUSED, { tokenEndpointStatus: 404 }))).toMatchObject({ calls: 1 })
+    await advance(2_200)
+    const again = await world.call('acme')
+    expect(again).toMatchObject({ calls: 0, error: { code: REFUSED, tokenEndpointStatus: 404 } })
+    expect(again.error?.retryAfterSeconds).toBeUndefined()
+    expect([world.budget.pace, world.budget.troubled]).toEqual([1, []])
+    expect(await world.call('acme')).toMatchObject({ code: 'ok' })
+  })
+
+  test('a limit is kept to its end, or for a second, twice as long each time', async () => {
+    const world = new World()
+    await world.call('acme', fails(LIMITED, { retryAfterSeconds: 60 }))
+    await advance(59_200)
+    expect(await world.call('acme')).toMatchObject({ calls: 0, error: { code: LIMITED, retryAfterSeconds: 1 } })
+    for (const pauseMs of [2_000, 4_000, 8_000]) {
+      await world.call('acme', fails(LIMITED))
+      await advance(pauseMs - 701)
+      expect(world.budget.refusalOf('acme' as OrgId)).toMatchObject({ code: LIMITED })
+      await advance(1)
+      expect(world.budget.refusalOf('acme' as OrgId)).toBeUndefined()
+    }
+  })
+
+  test('each halves the pace of all calls, down to a tenth, and each success doubles it', async () => {
+    const world = new World({ mintRate: 100 })
+    for (const org of orgs(5, 'limited')) await world.call(org, fails(LIMITED, { retryAfterSeconds: 60 }))
+    expect(world.budget.pace).toBe(1 / 10)
+    world.endpoint.behave = () => fails(REFUSED)
+    const before = world.endpoint.calls.length
+    for (const org of orgs(100, 'new')) world.mint(org)
+    await advance(999)
+    expect(world.endpoint.calls.length - before).toBeGreaterThanOrEqual(9)
+    expect(world.endpoint.calls.length - before).toBeLessThanOrEqual(10)
+    await advance(10_000)
+    for (const pace of [0.2, 0.4, 0.8, 1]) {
+      await world.call('good')
+      expect(world.budget.pace).toBe(pace)
+    }
+  })
+})
+
+describe('a 401', () => {
+  test('before any other answer: one call at a time, one a second, Orgs that were not refused first', async () => {
+    const world = new World()
+    world.endpoint.behave = (org) => ({ ms: 30, ...(org === 'good' ? {} : fails(REJECTED)) })
+    await world.call('bad-0', fails(REJECTED))
+    world.endpoint.behave = (org) => ({ ms: 30, ...(org === 'good' ? {} : fails(REJECTED)) })
+    await advance(200)
+    for (const org of orgs(2, 'worse')) world.mint(org, { requester: world })
+    await advance(150)
+    for (const org of ['bad-0', 'worse-2']) world.mint(org, { requester: world })
+    await advance(4_500)
+    const calls = world.endpoint.calls.slice(1)
+    expect(calls.map(({ org }) => org)).toEqual(['worse-0', 'worse-1', 'worse-2', 'bad-0'])
+    calls.reduce((last, { at }) => {
+      expect(at - last).toBeGreaterThanOrEqual(1_000)
+      return at
+    }, 0)
+    world.mint('bad-1')
+    const good = world.mint('good')
+    await advance(2_500)
+    expect(good.code).toBe('ok')
+    const others = orgs(20, 'good').map((org) => world.mint(org))
+    world.endpoint.behave = () => ({})
+    await advance(100)
+    expect(others.map(({ code }) => code)).toEqual(others.map(() => 'ok'))
+  })
+
+  test('once another answer came, it pauses its Org alone; a new secret ends that, and no other pause', async () => {
+    const world = new World()
+    await world.call('first', fails(REFUSED))
+    await world.call('a', fails(REJECTED))
+    await world.call('b', fails(REFUSED, { trouble: 'credentials', tokenEndpointStatus: 401 }))
+    await world.call('c', fails(LIMITED, { retryAfterSeconds: 60 }))
+    expect(await world.call('d')).toMatchObject({ code: 'ok', tookMs: 0 })
+    expect(world.budget.troubled.map(({ org }) => org)).toEqual(['c', 'b', 'a'])
+    world.budget.resume('credentials')
+    for (const org of ['a', 'b']) expect(await world.call(org)).toMatchObject({ code: 'ok' })
+    expect(await world.call('c')).toMatchObject({ code: LIMITED, calls: 0 })
+    world.budget.resume()
+    expect(world.budget.pace).toBe(1)
+    expect(await world.call('c')).toMatchObject({ code: 'ok' })
+  })
+})
+
+describe('the trouble of some is not that of others', () => {
+  test.each<[string, Behaviour]>([
+    ['401', fails(REJECTED)],
+    ['404', fails(REFUSED)],
+    ['429', fails(LIMITED)],
+    ['500', fails(DOWN)],
+    ['hanging', HANGS],
+  ])('two Orgs that are answered %s, polled, from the start on: each good Org gets a token', async (_, behaviour) => {
+    const world = new World({ mintRate: 100 })
+    world.endpoint.behave = (org) => (org.startsWith('bad') ? { ms: 20, ...behaviour } : { ms: 20 })
+    const polling = world.poll(['bad-0', 'bad-1'], 30_000)
+    for (let i = 0; i < 100; i += 1) {
+      const good = world.mint(`good-${i}`)
+      await advance(250)
+      if (good.code === undefined) await advance(1_000)
+      expect(good).toMatchObject({ code: 'ok' })
+    }
+    await polling
+  })
+
+  test('forty Orgs hang: they hold all places for four seconds, and later half of them', async () => {
+    const world = new World()
+    world.endpoint.behave = (org) => (org.startsWith('hangs') ? HANGS : { ms: 30 })
+    const polling = world.poll(orgs(40, 'hangs'), 60_000)
+    await advance(100)
+    const first = world.mint('first')
+    await advance(4_200)
+    expect(first).toMatchObject({ code: 'ok', tookMs: 3_880 })
+    for (let i = 0; i < 100; i += 1) {
+      const good = world.mint(`good-${i}`)
+      await advance(500)
+      expect(good).toMatchObject({ code: 'ok', tookMs: 30 })
+      expect(world.endpoint.underway).toBeLessThanOrEqual(32)
+    }
+    await polling
+  })
+
+  test('an endpoint that hangs is back: each Org that asks has a token within five seconds', async () => {
+    for (const outageMs of [20_000, 21_000, 22_500, 24_000, 25_500]) {
+      const world = new World()
+      world.endpoint.behave = () => HANGS
+      const outage = world.poll(orgs(8, 'org'), outageMs)
+      await advance(outageMs)
+      await outage
+      world.endpoint.behave = () => ({ ms: 100 })
+      const backAt = now()
+      await world.poll(orgs(8, 'org'), 5_100)
+      expect(world.budget.troubled).toEqual([])
+      for (const org of orgs(8, 'org')) expect(world.endpoint.callsOf(org).some((at) => at >= backAt)).toBe(true)
+    }
+  })
+
+  test('the memory is bounded, whatever the number of Orgs', async () => {
+    const world = new World({ maxOrgs: 100, refusalTtlMs: 60_000, mintRate: 1e9 })
+    world.endpoint.behave = () => fails(DOWN, { retryAfterSeconds: 60 })
+    for (let i = 0; i < 1_000; i += 1) world.mint(`org-${i}`, { isWanted: undefined })
+    await advance(5_000)
+    expect(world.endpoint.calls).toHaveLength(1_000)
+    expect(world.budget.troubled).toHaveLength(100)
+  })
+})
+
+describe('turns', () => {
+  test('a requester with one Org goes before one with a thousand', async () => {
+    const world = new World({ mintConcurrency: 4 })
+    world.endpoint.behave = () => ({ ms: 100 })
+    const flood = {}
+    for (const org of orgs(1_000, 'flood')) world.mint(org, { requester: flood })
+    await advance(1_000)
+    const one = world.mint('one')
+    await advance(300)
+    expect(one).toMatchObject({ code: 'ok' })
+    expect(one.tookMs).toBeLessThanOrEqual(200)
+  })
+
+  test('a call that nobody waits for any more is not begun, and neither is one that waited too long', async () => {
+    const world = new World({ mintConcurrency: 1 })
+    world.endpoint.behave = (org) => (org === 'slow' ? { ms: 2_000 } : {})
+    let isWanted = true
+    world.mint('slow')
+    const left = world.mint('left', { isWanted: () => isWanted })
+    const background = world.mint('background', { isWanted: undefined })
+    await advance(1_000)
+    isWanted = false
+    await advance(1_001)
+    expect([left.code, background.code]).toEqual([DOWN, 'ok'])
+    expect(world.endpoint.calls.map(({ org }) => org)).toEqual(['slow', 'background'])
+
+    const narrow = new World({ mintRate: 1, mintTimeoutMs: 2_000 })
+    const [first, second, third] = ['a', 'b', 'c'].map((org) => narrow.mint(org))
+    await advance(5_000)
+    expect([first?.code, second?.code]).toEqual(['ok', 'ok'])
+    expect(third).toMatchObject({ tookMs: 1_800, error: { code: DOWN, retryAfterSeconds: 5 } })
+  })
+
+  const ask = fc.record({
+    afterMs: fc.constantFrom(0, 0, 0, 1, 10, 300, 1_500),
+    lastsMs: fc.constantFrom(0, 5, 50, 700, 4_000),
+    isTroubled: fc.boolean(),
+    requester: fc.integer({ min: 0, max: 3 }),
+  })
+  const limits = fc.record({ places: fc.integer({ min: 1, max: 8 }), rate: fc.constantFrom(0.5, 1, 7, 100, 1_000) })
+
+  test('whatever is asked: no second and no moment has more calls than it may, and every call has its turn', async () => {
+    const run = async (
+      asks: (typeof ask extends fc.Arbitrary<infer T> ? T : never)[],
+      { places, rate }: { places: number; rate: number },
+    ) => {
+      vi.clearAllTimers()
+      const turns = new Turns(() => ({ places, rate }))
+      const requesters = Array.from({ length: 4 }, () => ({}))
+      const begun: number[] = []
+      let underway = 0
+      let troubled = 0
+      for (const { afterMs, lastsMs, isTroubled, requester } of asks) {
+        await advance(afterMs)
+        turns.enter({ isTroubled, requester: requesters[requester] }).then((leave) => {
+          begun.push(now())
+          underway += 1
+          if (isTroubled) troubled += 1
+          expect(underway).toBeLessThanOrEqual(places)
+          expect(troubled).toBeLessThanOrEqual(Math.max(1, Math.floor(places / 2)))
+          setTimeout(() => {
+            underway -= 1
+            if (isTroubled) troubled -= 1
+            leave?.()
+          }, lastsMs)
+        })
+      }
+      await advance(asks.length * (4_000 + 1_100 / rate))
+      expect(begun).toHaveLength(asks.length)
+      const windowMs = Math.max(1_000, 1_000 / rate)
+      for (const from of begun) {
+        const inWindow = begun.filter((at) => at >= from && at < from + windowMs)
+        expect(inWindow.length).toBeLessThanOrEqual(Math.max(1, rate))
+      }
+    }
+    await fc.assert(fc.asyncProperty(fc.array(ask, { maxLength: 60 }), limits, run), { numRuns: 60 })
+  })
+})
