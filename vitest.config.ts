@@ -8,7 +8,7 @@ export default defineConfig({
     setupFiles: ['test/support/each-file.ts'],
     pool: 'forks',
     maxConcurrency: 12, // tests of one file that are marked as concurrent wait even more
-    maxWorkers: 4, // the tests mostly wait: two cores carry four of them
+    maxWorkers: 6, // the tests mostly wait: two cores carry six of them
     isolate: false, // a worker loads the program once, and not for each file
     // Not a limit on anything but a hang: on a busy machine, the slowest file takes ten times as long as on a quiet one.
     testTimeout: 300_000,

@@ -161,9 +161,10 @@ describe('whose identity is gone loses its tunnels, and nobody else does', () =>
     client.write(get('/v2/ws', 'acme', ...HANDSHAKE))
     const first = await new Promise<Buffer>((resolve, reject) => client.once('data', resolve).once('error', reject))
     expect(first.toString()).toMatch(/^HTTP\/1\.1 101/)
+    const closed = new Promise((resolve) => client.once('close', resolve).resume())
     await writeFile(proxy.at('clients.pem'), authorities)
     await reloadWith(`${TLS}${after === '' ? certified : after}`)
-    await new Promise((resolve) => client.once('close', resolve).resume())
+    await closed
   })
 })
 
