@@ -55,6 +55,8 @@ export class ClientContent implements ContentSource {
   #isKept: boolean
   /** The client waits for a 100, and has sent none of the content. */
   #isWithheld: boolean
+  /** A repeat may count on it, though pieces may cost more memory than was foreseen. */
+  #isReserved = false
   /** It was handed out. */
   #isTaken = false
   #writer: ContentWriter | undefined
@@ -120,6 +122,7 @@ export class ClientContent implements ContentSource {
   reserve(): boolean {
     const isKept = this.isRepeatable && !this.#isWithheld
     if (isKept && !this.isComplete && !this.#hold(this.#length ?? 0)) this.dropKept()
+    this.#isReserved = this.isRepeatable && !this.#isWithheld
     return this.isRepeatable
   }
 
@@ -140,8 +143,8 @@ export class ClientContent implements ContentSource {
     this.#isWithheld = false
     if (this.#isKept || !this.#isTaken) this.#here.add(chunk)
     // What has arrived counts, not what was declared: a client may declare much, and send nothing.
-    if (this.#isKept && !(this.receivedBytes <= this.#memory.mostPerRequest && this.#hold(this.#here.cost)))
-      this.dropKept()
+    const hasRoom = this.receivedBytes <= this.#memory.mostPerRequest && this.#hold(this.#here.cost)
+    if (this.#isKept && !hasRoom && !this.#isReserved) this.dropKept()
     if (this.#writer !== undefined) {
       if (!this.#writer.write(chunk, !this.#isKept) && this.#onWhole === undefined) this.#pause()
     } else if (!this.#isTaken && this.#here.bytes >= MAX_PENDING_BYTES) this.#pause()

@@ -107,6 +107,9 @@ test('the outcomes of rejections are counted', async () => {
     'oap_replays_total{outcome="passed"} 1',
     'oap_replays_total{outcome="refused"} 1',
     'oap_replays_total{outcome="rejected"} 1',
-    'oap_token_rejections_total 4',
+    'oap_token_rejections_total{outcome="not_kept"} 1',
+    'oap_token_rejections_total{outcome="passed"} 1',
+    'oap_token_rejections_total{outcome="repeated"} 1',
+    'oap_token_rejections_total{outcome="useless"} 1',
   ])
 })
