@@ -105,7 +105,13 @@ async function ask(
       ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org: task.org, path },
       ...{ mints: asker.mints.length, gets: asker.gets.length, durationMs: clock.now() - startedAt },
       ...{ findings, settings: settingsFrom(facts, text, defaults()), notes: notesFrom(facts) },
-      sandbox: switchesFrom(facts, text, task.org),
+      // Its switches know no other host.
+      sandbox: {
+        ...switchesFrom(facts, `${endpoint.method} ${endpoint.path.split('?')[0]}`, task.org),
+        ...(tokens.auth !== 'basic' && { tokenAuth: tokens.auth }),
+        ...(form && { tokenForm: form }),
+        ...(json && { tokenJson: json }),
+      },
     }
   } finally {
     asker.close()

@@ -12,7 +12,7 @@ import { Service, type ServiceHandler } from './service.ts'
 import type { Switches } from './switches.ts'
 
 export type { OrgStats, SandboxStats, ServiceHandler } from './service.ts'
-export type { Fault, Limit, StatedEnd, Switches } from './switches.ts'
+export type { Fault, Limit, Members, StatedEnd, Switches } from './switches.ts'
 
 export const DEFAULT_APP_ID = 'sandbox-app'
 const TARGET = /^(\/[^?]*)(?:\?(.*))?$/s
@@ -28,7 +28,17 @@ export interface SandboxOptions extends Partial<Switches> {
 export interface Sandbox
   extends Pick<
       Service,
-      'appId' | 'appSecret' | 'tokenSettleMs' | 'tokenEndpoint' | 'tokenField' | 'set' | 'revoke' | 'stats'
+      | 'appId'
+      | 'appSecret'
+      | 'tokenSettleMs'
+      | 'tokenEndpoint'
+      | 'tokenField'
+      | 'tokenAuth'
+      | 'tokenForm'
+      | 'tokenJson'
+      | 'set'
+      | 'revoke'
+      | 'stats'
     >,
     AsyncDisposable {
   /** Value for the proxy's `baseUrl`. */

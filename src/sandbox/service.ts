@@ -5,7 +5,8 @@ import type { Socket } from 'node:net'
 import { answerExample } from './example.ts'
 import { COMMIT, type Exchange, pause, Refusal, send } from './exchange.ts'
 import { type IssuedToken, IssuedTokens, replyOf, wallClock } from './issued-tokens.ts'
-import { type Limit, parseSwitches, type Switches } from './switches.ts'
+import { credentialsOf, hasMembers, isProven, orgIn, readContent } from './proof.ts'
+import { type Limit, type Members, parseSwitches, type Switches } from './switches.ts'
 
 /** Your own answers: called for each request with a live token, except below `/v2/example/`. */
 export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
@@ -67,6 +68,18 @@ export class Service {
     return this.#switches.tokenField
   }
 
+  get tokenAuth(): Switches['tokenAuth'] {
+    return this.#switches.tokenAuth
+  }
+
+  get tokenForm(): Members | undefined {
+    return this.#switches.tokenForm
+  }
+
+  get tokenJson(): Members | undefined {
+    return this.#switches.tokenJson
+  }
+
   /** All switches but the secret. */
   get shownSwitches(): Omit<Switches, 'appSecret'> {
     const { appSecret: _, ...shown } = this.#switches
@@ -106,10 +119,16 @@ export class Service {
     await this.#answerRequest({ ...exchange, path: servicePath })
   }
 
-  async #answerMint({ request, response }: Exchange, org: string): Promise<void> {
-    this.#count(org, 'mints')
+  /** `inPath` is empty if the content names the org. */
+  async #answerMint({ request, response, path }: Exchange, inPath: string): Promise<void> {
+    const content = await readContent(request)
+    const org = inPath || orgIn(content, this.#switches)
+    this.#count(org || undefined, 'mints')
     if (!(await this.#isSpared(response, 'mint', org))) return
-    this.#refuseAllButApp(request)
+    await this.#refuseAllButApp(request, content, path)
+    if (!hasMembers(content, this.#switches) || org === '') {
+      throw new Refusal(400, 'invalid_request', 'The content of this request is not as tokenForm or tokenJson says.')
+    }
     this.#holdLimit(response, 'mint', org)
     const { linked, unlinkedStatus } = this.#switches
     const isLinked = [linked].flat().some((entry) => {
@@ -118,7 +137,7 @@ export class Service {
     if (!isLinked) throw new Refusal(unlinkedStatus, 'org_not_linked', 'This org has not linked with the App.')
     const token = this.#tokens.issue(org, this.#switches)
     this.#count(org, 'tokens')
-    send(response, replyOf(token, this.#switches), 200, { 'cache-control': 'no-store' })
+    send(response, replyOf(token, this.#switches), this.#switches.mintStatus, { 'cache-control': 'no-store' })
   }
 
   async #answerRequest(exchange: Exchange): Promise<void> {
@@ -178,13 +197,14 @@ export class Service {
     return false
   }
 
-  #refuseAllButApp(request: IncomingMessage): void {
-    const pair = Buffer.from(credentialsOf(request, 'basic') ?? '', 'base64').toString()
-    const { appSecret, badCredentialsStatus } = this.#switches
-    if ([appSecret].flat().some((secret) => pair === `${this.appId}:${secret}`)) return
+  async #refuseAllButApp(request: IncomingMessage, content: Members, path: string): Promise<void> {
+    const { tokenAuth, badCredentialsStatus } = this.#switches
+    const url = `http://${request.headers.host}${path}`
+    if (await isProven({ appId: this.appId, ...this.#switches }, request, content, url)) return
+    const isOwnCode = tokenAuth === 'basic' && badCredentialsStatus !== 400
     const message = 'This request needs the App id and its secret.'
-    const fields = { 'www-authenticate': 'Basic realm="sandbox"' }
-    throw new Refusal(badCredentialsStatus, 'app_credentials_wrong', message, fields)
+    const fields = tokenAuth === 'basic' ? { 'www-authenticate': 'Basic realm="sandbox"' } : {}
+    throw new Refusal(badCredentialsStatus, isOwnCode ? 'app_credentials_wrong' : 'invalid_client', message, fields)
   }
 
   /** Without an org, in the totals only. */
@@ -196,15 +216,13 @@ export class Service {
   }
 }
 
-/** Basic (RFC 7617) or Bearer (RFC 6750) credentials. */
-function credentialsOf(request: IncomingMessage, scheme: 'basic' | 'bearer'): string | undefined {
-  const [, given, credentials] = /^(basic|bearer) +(\S+)$/i.exec(request.headers.authorization ?? '') ?? []
-  return given?.toLowerCase() === scheme ? credentials : undefined
-}
-
-/** The segment in the place of `{orgId}`, if the path ends as the pattern does. Any prefix may precede it. */
+/**
+ * The segment in the place of `{orgId}`, if the path ends as the pattern does; empty if the pattern has none. Any prefix may
+ * precede it.
+ */
 function segmentOfOrg(pattern: string, path: string): string | undefined {
-  const [before = '', after = ''] = pattern.split('{orgId}')
+  const [before = '', after] = pattern.split('{orgId}')
+  if (after === undefined) return path.endsWith(before) ? '' : undefined
   if (!path.endsWith(after)) return undefined
   const rest = path.slice(0, path.length - after.length)
   const start = rest.lastIndexOf('/') + 1

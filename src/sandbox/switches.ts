@@ -7,8 +7,17 @@ export interface Switches {
   readonly appSecret: string | readonly string[]
   /** Linked orgs: ids, prefixes with a trailing `*`, or `*` for all. */
   readonly linked: '*' | readonly string[]
-  /** The call that gets a token: a method, and a path with `{orgId}` as one of its segments. Any prefix may precede it. */
+  /** The call that gets a token: a method, and a path in which `{orgId}` may be a segment. Any prefix may precede it. */
   readonly tokenEndpoint: string
+  /** How the App proves itself there. For `jwt` and `assertion`, the secret is a private or public key in PEM. */
+  readonly tokenAuth: 'basic' | 'form' | 'jwt' | 'assertion'
+  /** Members that the call must have as a form, or as a JSON object. The one with the value `{orgId}` is the org. */
+  readonly tokenForm?: Members | undefined
+  readonly tokenJson?: Members | undefined
+  /** Basic credentials are decoded as a form, as OAuth servers do (RFC 6749 §2.3.1). */
+  readonly decodesBasic: boolean
+  /** Status of an answer with a token. */
+  readonly mintStatus: number
   /** The member of the answer that is the token; dots lead into objects. */
   readonly tokenField: string
   /** Lifetime of tokens issued from now on. */
@@ -47,6 +56,8 @@ export interface Switches {
   readonly requestFaults: readonly Fault[]
 }
 
+export type Members = Readonly<Record<string, string>>
+
 export type StatedEnd = 'jwt' | 'expires_in' | 'expiresIn' | 'expires_at' | 'expiresAt'
 
 /** Every answer tells what is left of it, and one beyond it when to come back. */
@@ -81,6 +92,7 @@ export const DEFAULT_ENDPOINT = 'POST /v2/orgs/{orgId}/access'
 export const DEFAULT_FIELD = 'orgAccessToken'
 
 const text = z.string().min(1)
+const members = z.record(z.string(), z.string())
 const milliseconds = z.number().min(0)
 const wholeNumber = z.int().min(0)
 const status = z.int().min(200).max(599)
@@ -103,8 +115,13 @@ const schema = z.strictObject({
   linked: z.union([z.literal('*'), z.array(text)]).default(['acme', 'globex', 'org-*']),
   tokenEndpoint: z
     .string()
-    .regex(/^(?:GET|POST|PUT) (?:\/[^/?\s]+)*\/\{orgId\}(?:\/[^/?\s{}]+)+\/?$/)
+    .regex(/^(?:GET|POST|PUT) (?:(?:\/[^/?\s{}]+)*\/\{orgId\})?(?:\/[^/?\s{}]+)+\/?$/)
     .default(DEFAULT_ENDPOINT),
+  tokenAuth: z.enum(['basic', 'form', 'jwt', 'assertion']).default('basic'),
+  tokenForm: members.optional(),
+  tokenJson: members.optional(),
+  decodesBasic: z.boolean().default(false),
+  mintStatus: z.int().min(200).max(299).default(200),
   tokenField: z
     .string()
     .regex(/^[^.\s]+(?:\.[^.\s]+)*$/)

@@ -17,7 +17,7 @@ export type { ConfigFile } from './config-file.ts'
 
 /** A sandbox, or a service of your own. */
 export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> &
-  Partial<Pick<Sandbox, 'tokenSettleMs' | 'tokenEndpoint' | 'tokenField'>>
+  Partial<Pick<Sandbox, 'tokenSettleMs' | 'tokenEndpoint' | 'tokenField' | 'tokenAuth' | 'tokenForm' | 'tokenJson'>>
 
 export interface ProxySettings {
   /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */
@@ -40,7 +40,7 @@ export interface Proxy extends AsyncDisposable {
  * @throws {Error} whose message names every wrong setting
  */
 export async function startProxy(options: ProxyOptions, { config = {}, log }: ProxySettings = {}): Promise<Proxy> {
-  const { tokenSettleMs, tokenEndpoint, tokenField } = options
+  const { tokenSettleMs, tokenEndpoint, tokenField, tokenAuth, tokenForm: form, tokenJson: json } = options
   const { tokens } = config
   const env = {
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',
@@ -53,9 +53,11 @@ export async function startProxy(options: ProxyOptions, { config = {}, log }: Pr
       tokens?.settleTime === undefined && { OAP_TOKENS_SETTLE_TIME: `${tokenSettleMs}ms` }),
     ...(tokenEndpoint !== undefined && tokens?.endpoint === undefined && { OAP_TOKENS_ENDPOINT: tokenEndpoint }),
     ...(tokenField !== undefined && tokens?.field === undefined && { OAP_TOKENS_FIELD: tokenField }),
+    ...(tokenAuth !== undefined && tokens?.auth === undefined && { OAP_TOKENS_AUTH: tokenAuth }),
   }
   const file = join(tmpdir(), `org-access-proxy-${randomUUID()}.json`)
-  await writeFile(file, JSON.stringify(config), { mode: 0o600 })
+  const content = tokens?.form === undefined && tokens?.json === undefined ? { form, json } : {}
+  await writeFile(file, JSON.stringify({ ...config, tokens: { ...tokens, ...content } }), { mode: 0o600 })
   const loaded = await loadConfig({ file, env, folder: process.cwd() }).finally(() => rm(file))
   const destination = { write: (line: string) => log?.(line) }
   const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))

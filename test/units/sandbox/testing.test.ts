@@ -1,5 +1,6 @@
-import { expect, test } from 'vitest'
-import { startSandbox } from '../../../src/sandbox/sandbox.ts'
+import { generateKeyPairSync } from 'node:crypto'
+import { describe, expect, test } from 'vitest'
+import { type Switches, startSandbox } from '../../../src/sandbox/sandbox.ts'
 import { startProxy } from '../../../src/sandbox/testing.ts'
 
 test('a proxy in front of a sandbox, with its settings and its log', async () => {
@@ -56,4 +57,56 @@ test('it calls the token endpoint of the sandbox', async () => {
   await using proxy = await startProxy(sandbox)
   const response = await fetch(`${proxy.url}/v2.1/example/endpoint`, { headers: { 'x-org-id': 'acme' } })
   expect(await response.json()).toMatchObject({ org: 'acme', path: '/v2.1/example/endpoint' })
+})
+
+describe('in front of a sandbox with another token request', () => {
+  const key = (type: 'rsa' | 'ec' | 'ed25519') => {
+    const pair =
+      type === 'rsa'
+        ? generateKeyPairSync('rsa', { modulusLength: 2048 })
+        : type === 'ec'
+          ? generateKeyPairSync('ec', { namedCurve: 'P-256' })
+          : generateKeyPairSync('ed25519')
+    return String(pair.privateKey.export({ format: 'pem', type: 'pkcs8' }))
+  }
+  const tokenForm = { grant_type: 'client_credentials', organization: '{orgId}' }
+  const OAUTH = { tokenEndpoint: 'POST /v2/oauth/token', tokenField: 'access_token', tokenForm } as const
+
+  test.each<[string, Partial<Switches>]>([
+    ['a form', { ...OAUTH, appSecret: 'a+b%20:c' }],
+    ['a form with the secret', { ...OAUTH, tokenAuth: 'form', appSecret: 'a+b%20:c&d' }],
+    ['a JSON object', { ...OAUTH, tokenForm: undefined, tokenJson: { org: '{orgId}', kind: 'x' } }],
+    ['a JWT', { tokenAuth: 'jwt', appSecret: key('rsa'), mintStatus: 201 }],
+    ['an assertion', { ...OAUTH, tokenAuth: 'assertion', appSecret: key('ec') }],
+    ['an assertion by Ed25519', { ...OAUTH, tokenAuth: 'assertion', appSecret: key('ed25519') }],
+  ])('%s', async (_, switches) => {
+    await using sandbox = await startSandbox(switches)
+    await using proxy = await startProxy(sandbox)
+    const statusFor = async (org: string) =>
+      (await fetch(`${proxy.url}/v2/example/endpoint`, { headers: { 'x-org-id': org } })).status
+    expect([await statusFor('acme'), await statusFor('globex'), await statusFor('initech')]).toEqual([200, 200, 403])
+    expect(sandbox.stats().orgs).toMatchObject({ acme: { tokens: 1 }, globex: { tokens: 1 }, initech: { mints: 1 } })
+    sandbox.set({
+      appSecret: switches.tokenAuth === 'assertion' || switches.tokenAuth === 'jwt' ? key('rsa') : 'other',
+    })
+    expect(await statusFor('org-1')).toBe(403)
+  })
+
+  test('whose clock is behind by more than a minute, a JWT comes from a time to come', async () => {
+    const statusWith = async (clockOffsetMs: number) => {
+      await using sandbox = await startSandbox({ tokenAuth: 'jwt', appSecret: key('rsa'), clockOffsetMs })
+      await using proxy = await startProxy(sandbox)
+      return (await fetch(`${proxy.url}/v2/example/endpoint`, { headers: { 'x-org-id': 'acme' } })).status
+    }
+    expect([await statusWith(-50_000), await statusWith(-90_000)]).toEqual([200, 502])
+  })
+
+  test('that decodes Basic as a form, a secret with a plus arrives by auth: form alone', async () => {
+    const statusWith = async (tokenAuth: 'basic' | 'form') => {
+      await using sandbox = await startSandbox({ ...OAUTH, decodesBasic: true, tokenAuth, appSecret: 'a+b' })
+      await using proxy = await startProxy(sandbox)
+      return (await fetch(`${proxy.url}/v2/example/endpoint`, { headers: { 'x-org-id': 'acme' } })).status
+    }
+    expect([await statusWith('basic'), await statusWith('form')]).toEqual([502, 200])
+  })
 })
