@@ -12,7 +12,7 @@ import { startProxyProcess } from '../../support/proxy-process.ts'
 import { Random, withSeed } from '../../support/seed.ts'
 import type { ProxySettings } from '../../support/start-proxy.ts'
 
-const REQUESTS = 20_000
+const REQUESTS = 6_000
 const ORGS = 1_000
 const CONCURRENCY = 512
 /** Half of the traffic is for this many orgs, so that cached tokens are both used and evicted. */

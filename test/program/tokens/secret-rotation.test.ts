@@ -16,7 +16,7 @@ import { type ProxyProcess, startProxyProcess } from '../../support/proxy-proces
 const ORGS = Array.from({ length: 20 }, (_, i) => `org-${i}`)
 /** Far longer than the estimate: mints go on all the time, and no token gets too old, however slow the machine. */
 const LIFETIME_MS = 30_000
-const CONNECTIONS = 16
+const CONNECTIONS = 8
 const SETTINGS = { 'tokens.lifetime': '1s' } as const
 
 /** Requests without end: hits, refreshes and cold orgs. */
@@ -48,7 +48,7 @@ class Traffic implements AsyncDisposable {
     using client = new KeepAliveClient(this.#proxy.port)
     for (let i = connection; !this.#isOver; i++) {
       // Now and then a new org, whose mint uses the secret at once.
-      const org = i % 200 === 199 ? `org-cold-${this.#coldOrgs++}` : ORGS[i % ORGS.length]
+      const org = i % 50 === 49 ? `org-cold-${this.#coldOrgs++}` : ORGS[i % ORGS.length]
       try {
         const { status, content } = await client.get('/v2/example/endpoint', org ?? '')
         if (status !== 200) this.failures.push(`${org}: ${status} ${content}`)
@@ -56,7 +56,7 @@ class Traffic implements AsyncDisposable {
         this.failures.push(`${org}: ${error}`)
       }
       this.answered += 1
-      await new Promise((resolve) => setTimeout(resolve, 5))
+      await new Promise((resolve) => setTimeout(resolve, 20))
     }
   }
 }
@@ -95,7 +95,7 @@ test.concurrent('a directory replaced like in Kubernetes, twice; then the servic
   const { appSecret: first } = sandbox
   {
     await using traffic = new Traffic(proxy)
-    await traffic.next(500)
+    await traffic.next(100)
     for (const [version, secret] of [
       [2, 'second-secret'],
       [3, 'third-secret'],
@@ -104,7 +104,7 @@ test.concurrent('a directory replaced like in Kubernetes, twice; then the servic
       await project(proxy.folder, version, secret)
       await eventually(() => count(proxy, ACCEPTED) === version - 1 || undefined, 'the secret in use')
       sandbox.set({ appSecret: secret })
-      await traffic.next(500)
+      await traffic.next(100)
     }
     expect(traffic.failures.slice(0, 5)).toEqual([])
   }
@@ -121,7 +121,7 @@ test.concurrent('half a secret, garbage, nothing, then the right one while the s
   const fresh = 'the-new-secret-of-this-rotation'
   {
     await using traffic = new Traffic(proxy)
-    await traffic.next(500)
+    await traffic.next(100)
 
     // Truncates and writes without a pause, so that the proxy does not find the file empty.
     writeFileSync(secretFile, fresh.slice(0, 9))
@@ -130,13 +130,13 @@ test.concurrent('half a secret, garbage, nothing, then the right one while the s
     await eventually(() => count(proxy, UNUSABLE) === 1 || undefined, 'garbage reported')
     await truncate(secretFile)
     await eventually(() => count(proxy, UNUSABLE) === 2 || undefined, 'emptiness reported')
-    await traffic.next(500)
+    await traffic.next(100)
 
     // In one step: when the proxy reads the file, the service accepts only the new secret.
     writeFileSync(secretFile, fresh)
     sandbox.set({ appSecret: fresh })
     await eventually(() => count(proxy, ACCEPTED) === 1 || undefined, 'the new secret in use')
-    await traffic.next(1_000)
+    await traffic.next(200)
     expect(traffic.failures.slice(0, 5)).toEqual([])
   }
   expect(count(proxy, REJECTED)).toBe(1)
@@ -152,18 +152,18 @@ test.concurrent('a service that takes over the new secret later, and then goes b
   const fresh = 'a-secret-that-the-service-will-take-later'
   {
     await using traffic = new Traffic(proxy)
-    await traffic.next(300)
+    await traffic.next(100)
     await writeFile(proxy.secretFile, fresh)
     proxy.spawned.signal('SIGHUP')
     await eventually(() => count(proxy, REJECTED) === 1 || undefined, 'the secret rejected')
-    await traffic.next(300)
+    await traffic.next(100)
     sandbox.set({ appSecret: fresh })
     await eventually(() => count(proxy, ACCEPTED) === 1 || undefined, 'the secret in use')
-    await traffic.next(300)
+    await traffic.next(100)
     await writeFile(proxy.secretFile, old)
     sandbox.set({ appSecret: old })
     await eventually(() => count(proxy, ACCEPTED) === 2 || undefined, 'the old secret in use again')
-    await traffic.next(300)
+    await traffic.next(100)
     expect(traffic.failures.slice(0, 5)).toEqual([])
   }
   expect(await proxy.metric('oap_secret_reloads_total{outcome="loaded"}')).toBe(2)
