@@ -1,4 +1,4 @@
-/** Bytes that came in pieces of any size. Small pieces are joined, so that they cost about what they hold. */
+/** Bytes that came in pieces of any size. Small pieces are joined, so that all cost at most about twice what they hold. */
 
 /** A smaller piece costs more beside its bytes (some 200 octets, or the read that it came with) than its copy. */
 const SMALL_BYTES = 4 * 1024
@@ -8,19 +8,16 @@ export class Pieces {
   /** The last piece, while it has room: its first `#filled` octets are used. */
   #open: Buffer | undefined
   #filled = 0
-  /** Octets of memory. */
-  cost = 0
   bytes = 0
 
   add(piece: Buffer): void {
-    this.bytes += piece.length
     const costs = piece.buffer.byteLength
     // The only piece of most small content came with its head.
-    const isFirst = this.cost === 0 && costs <= 2 * SMALL_BYTES
+    const isFirst = this.bytes === 0 && costs <= 2 * SMALL_BYTES
+    this.bytes += piece.length
     if (isFirst || (piece.length >= SMALL_BYTES && costs <= 2 * piece.length)) {
       this.#close()
       this.#whole.push(piece)
-      this.cost += costs
     } else this.#join(piece)
   }
 
@@ -33,7 +30,6 @@ export class Pieces {
     this.#close()
     this.#open = Buffer.allocUnsafeSlow(Math.max(piece.length, Math.min(this.bytes, SMALL_BYTES)))
     this.#filled = piece.copy(this.#open)
-    this.cost += this.#open.length
   }
 
   #close(): void {
@@ -58,6 +54,5 @@ export class Pieces {
     this.#whole.length = 0
     this.#open = undefined
     this.bytes = 0
-    this.cost = 0
   }
 }

@@ -49,16 +49,16 @@ export class ClientContent implements ContentSource {
   readonly #holder: unknown
   /** Of the memory. */
   #heldBytes = 0
-  /** All that is kept or, if it is not kept, all that came before it was taken. */
+  /** All that is kept or, if it is not kept, all that came before it went out. */
   readonly #here = new Pieces()
   /** False if there is no room for the content, or no repeat will come. */
   #isKept: boolean
   /** The client waits for a 100, and has sent none of the content. */
   #isWithheld: boolean
-  /** A repeat may count on it, though pieces may cost more memory than was foreseen. */
-  #isReserved = false
-  /** It was handed out. */
+  /** It was handed out, in one piece or as a stream. */
   #isTaken = false
+  /** What was here has gone out, and what comes goes to the writer, if there is one. */
+  #isGone = false
   #writer: ContentWriter | undefined
   #isPaused = false
   #onWhole: (() => void) | undefined
@@ -85,6 +85,7 @@ export class ClientContent implements ContentSource {
     assert(isAllKept || !this.#isTaken, 'the content is gone')
     this.#isTaken = true
     if (!this.isComplete) return this
+    this.#isGone = true
     const whole = this.#here.joined()
     if (!isAllKept) this.#here.clear()
     return whole
@@ -113,7 +114,7 @@ export class ClientContent implements ContentSource {
   dropKept(): void {
     this.#isKept = false
     this.#isWithheld = false
-    if (this.#isTaken) this.#here.clear()
+    if (this.#isGone) this.#here.clear()
     if (this.#heldBytes > 0) this.#memory.give(this.#holder, this.#heldBytes)
     this.#heldBytes = 0
   }
@@ -122,7 +123,6 @@ export class ClientContent implements ContentSource {
   reserve(): boolean {
     const isKept = this.isRepeatable && !this.#isWithheld
     if (isKept && !this.isComplete && !this.#hold(this.#length ?? 0)) this.dropKept()
-    this.#isReserved = this.isRepeatable && !this.#isWithheld
     return this.isRepeatable
   }
 
@@ -130,7 +130,7 @@ export class ClientContent implements ContentSource {
   #hold(bytes: number): boolean {
     const further = bytes - this.#heldBytes
     if (further <= 0) return true
-    if (!this.#memory.take(this.#holder, further)) return false
+    if (bytes > this.#memory.mostPerRequest || !this.#memory.take(this.#holder, further)) return false
     this.#heldBytes = bytes
     return true
   }
@@ -141,13 +141,12 @@ export class ClientContent implements ContentSource {
     const chunk = start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end)
     this.receivedBytes += chunk.length
     this.#isWithheld = false
-    if (this.#isKept || !this.#isTaken) this.#here.add(chunk)
+    if (this.#isKept || !this.#isGone) this.#here.add(chunk)
     // What has arrived counts, not what was declared: a client may declare much, and send nothing.
-    const hasRoom = this.receivedBytes <= this.#memory.mostPerRequest && this.#hold(this.#here.cost)
-    if (this.#isKept && !hasRoom && !this.#isReserved) this.dropKept()
+    if (this.#isKept && !this.#hold(this.receivedBytes)) this.dropKept()
     if (this.#writer !== undefined) {
       if (!this.#writer.write(chunk, !this.#isKept) && this.#onWhole === undefined) this.#pause()
-    } else if (!this.#isTaken && this.#here.bytes >= MAX_PENDING_BYTES) this.#pause()
+    } else if (this.#here.bytes >= MAX_PENDING_BYTES) this.#pause()
   }
 
   ended(): void {
@@ -158,7 +157,7 @@ export class ClientContent implements ContentSource {
   }
 
   #pause(): void {
-    if (this.#isTaken && this.#writer === undefined) return // a write that fails at once detaches
+    if (this.#isGone && this.#writer === undefined) return // a write that fails at once detaches
     this.#isPaused = true
     this.#client.pauseContent()
   }
@@ -166,7 +165,8 @@ export class ClientContent implements ContentSource {
   // ---- to the service
 
   streamTo(writer: ContentWriter): void {
-    assert(this.#isTaken && this.#writer === undefined)
+    assert(this.#isTaken && !this.#isGone)
+    this.#isGone = true
     this.#writer = writer
     let mayGoOn = true
     for (const chunk of this.#here.list()) mayGoOn = writer.write(chunk, false)
@@ -182,7 +182,10 @@ export class ClientContent implements ContentSource {
    */
   detach(): void {
     this.#writer = undefined
-    this.#isTaken = !this.#isWithheld
+    if (this.#isWithheld) {
+      this.#isTaken = false
+      this.#isGone = false
+    }
     this.resume()
   }
 

@@ -24,7 +24,7 @@ test('a client that sends bytes after a handshake without a tunnel, and leaves, 
   const target = table.writing('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nbegun')
   await using client = await RawClient.sending(port, `${handshake(target)}for the tunnel`)
   await client.untilBytes('begun')
-  client.send('x'.repeat(200_000))
+  client.send('x'.repeat(20_000))
   client.endSending()
   expect(await table.proxy.logOf(target)).toMatchObject({ status: 200, code: 'client_closed' })
   await table.abandoned(target)
@@ -81,13 +81,13 @@ test.each(['ends its side', 'leaves', 'stays'] as const)(
   },
 )
 
-test('a 401 retires the token: the next attempt has a new one', async () => {
+test('a 401 is not seen: the handshake is repeated with a new token', async () => {
   await table.expectAlive()
   const before = table.service.tokens.mintsOf('acme').length
   const attempt = async () => (await request(port, handshake(table.target(echoServer().script)))).status
   expect(await attempt()).toBe(101)
   table.service.tokens.revoke('acme')
-  expect([await attempt(), await attempt()]).toEqual([401, 101])
+  expect([await attempt(), await attempt()]).toEqual([101, 101])
   expect(table.service.tokens.mintsOf('acme')).toHaveLength(before + 1)
 })
 

@@ -63,14 +63,6 @@ test('the handshake reaches the origin with the token of its Org, and with its p
   expect(seen?.values('connection').join()).toMatch(/^upgrade$/i)
 })
 
-test('a handshake whose token is rejected is repeated with a new one', async () => {
-  await open({ org: 'rejected' })
-  service.tokens.revoke('rejected')
-  await open({ org: 'rejected' })
-  expect(service.tokens.mintsOf('rejected')).toHaveLength(2)
-  expect(await proxy.logOf('/v2/ws')).toMatchObject({ status: 101 })
-})
-
 test('client and origin agree on subprotocols and extensions', async () => {
   const socket = await open({ protocols: ['chat.v1', 'chat.v2'] })
   expect(socket.protocol).toBe('chat.v1')

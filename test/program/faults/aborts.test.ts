@@ -5,7 +5,6 @@ import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import type { OriginRequest } from '../../support/origin-connection.ts'
-import { scaled } from '../../support/pace.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
@@ -105,11 +104,9 @@ test.each(['resets while its upload is not read', 'resets while it waits for a t
     for (; before !== sent(); await new Promise((resolve) => setTimeout(resolve, 500))) before = sent()
     const areAllThere = async () => (await proxy.metric('oap_requests_in_flight')) === count || undefined
     await eventually(areAllThere, 'all requests')
-    const leftAt = performance.now()
     for (const client of clients) client.reset()
     const isOver = async () => (await proxy.metric('oap_requests_in_flight')) === 0 || undefined
-    await eventually(isOver, 'the ends of all requests', 20_000)
-    expect(performance.now() - leftAt).toBeLessThan(scaled(10_000))
+    await eventually(isOver, 'the ends of all requests', 10_000)
     const codes = proxy.logs.filter(({ msg }) => msg === 'request').map(({ code }) => code)
     expect(codes).toEqual(Array(count).fill('client_closed'))
   },

@@ -78,7 +78,7 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
   async (framing) => {
     const contents: ClientContent[] = []
     const forwarded: string[] = []
-    await using served = await receiving(new RepeatMemory(10, 200), (content) => {
+    await using served = await receiving(new RepeatMemory(10, 20), (content) => {
       contents.push(content)
       let text = ''
       content.take()
