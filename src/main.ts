@@ -40,6 +40,14 @@ async function run(): Promise<number> {
       const { runSandbox } = await import('./sandbox/command.ts')
       return runSandbox(command)
     }
+    case 'purge':
+    case 'resume':
+    case 'reload':
+    case 'stop': {
+      const actions = await import('./cli/actions.ts')
+      const address = await loadAdminAddress({ file: command.file, env: process.env })
+      return command.name === 'purge' ? actions.purge(address, command.operand) : actions[command.name](address)
+    }
     case 'status': {
       const { printStatus } = await import('./cli/status.ts')
       const address = await loadAdminAddress({ file: command.file, env: process.env })

@@ -3,13 +3,14 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
 import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import { gatherFields } from '../http1/fields.ts'
 import type { HostList } from '../http1/host.ts'
 import { pathOf } from '../http1/target.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from '../listener/bind.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
-import { type Answer, adminRoutes, type Route } from './routes.ts'
+import { type AdminProblemCode, type Answer, adminRoutes, type Route } from './routes.ts'
 import type { AdminSources } from './status.ts'
 import { Warnings } from './warnings.ts'
 
@@ -42,6 +43,8 @@ const KEEP_ALIVE_MS = 5_000
 /** A client that takes nothing of its answer for this long counts as gone. */
 const IDLE_MS = 30_000
 const MAX_CONNECTIONS = 64
+/** What a client has to take its answer when the listener closes. */
+const LAST_ANSWER_MS = 500
 
 const COMMON_FIELDS = {
   'cache-control': 'no-store',
@@ -52,7 +55,6 @@ const COMMON_FIELDS = {
   // A browser must run nothing in an answer. The status page has a policy of its own.
   'content-security-policy': "default-src 'none'; frame-ancestors 'none'",
 }
-type AdminProblemCode = ErrorCode | 'callers_refused' | 'not_found'
 
 /** What differs from the problems of the proxy's own listener. */
 export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeof PROBLEMS)[ErrorCode]> } = {
@@ -67,9 +69,14 @@ export const ADMIN_PROBLEMS: { readonly [C in AdminProblemCode]?: Partial<(typeo
     detail:
       'Callers can reach this address, and may not see or purge what is not theirs: it serves health and metrics only. Set admin.address to a unix socket.',
   },
+  quit_refused: {
+    status: 403,
+    detail: `It is not stopped this way: send SIGTERM to process ${process.pid} of its machine, or set admin.quit.`,
+  },
   not_found: {
     status: 404,
-    detail: 'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, POST /tokens/purge?org=ORG, /tokens/resume.',
+    detail:
+      'GET /, /status, /metrics, /livez, /healthz, /readyz?verbose, POST /tokens/purge?org=ORG, /tokens/resume, /reload, /quitquitquit.',
   },
   method_refused: { detail: 'Use a method from the Allow field.' },
   org_id_missing: { detail: 'Send one ?org=ORG, or ?org=all for every Org.' },
@@ -111,6 +118,9 @@ export class AdminListener {
   async close(): Promise<void> {
     clearInterval(this.#sampling)
     const closed = this.#bound?.close()
+    // An answer may tell what the end of the proxy has broken off.
+    for (const socket of this.#sockets.keys()) if (!this.#answering.has(socket)) socket.destroy()
+    await Promise.race([closed, sleep(LAST_ANSWER_MS, undefined, { ref: false })])
     for (const socket of this.#sockets.keys()) socket.destroy()
     await closed
   }
@@ -161,10 +171,12 @@ export class AdminListener {
   }
 
   async #respond(message: IncomingMessage, response: ServerResponse): Promise<void> {
+    message.socket.setTimeout(0) // a stop is answered at its end
     const answer = await this.#answer(message).catch((error: unknown) => {
       this.#options.report(error)
       return problem('proxy_internal_error')
     })
+    message.socket.setTimeout(IDLE_MS)
     const { status, type, content, fields } = answer
     response.writeHead(status, { ...COMMON_FIELDS, 'content-type': type, ...fields }).end(content)
   }
@@ -185,12 +197,13 @@ export class AdminListener {
   #refusalOf(message: IncomingMessage, route: Route | undefined): AdminProblemCode | undefined {
     const { rules, refuseForwarded, isRemote, address, allowRemote } = this.#options
     const { hosts, callers } = rules()
-    const isForProbes = route?.isForProbes === true
+    const isForProbes = route?.isFor === 'probes'
     // Probes use the pod's address as Host, which no configuration can know.
     const refusal = checkAccess(message, isRemote && isForProbes ? 'any' : hosts, refuseForwarded)
     if (refusal !== undefined || isForProbes || address.kind === 'unix') return refusal
     // The rest shows orgs and purges tokens.
     if (this.#sockets.get(message.socket) === true) return callers === 'here' ? 'callers_refused' : undefined
+    if (route?.isFor === 'this machine') return 'remote_refused'
     if (callers !== 'none') return 'callers_refused'
     return allowRemote ? undefined : 'remote_refused'
   }

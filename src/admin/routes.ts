@@ -18,12 +18,14 @@ export interface Answer {
   readonly fields?: Readonly<Record<string, string>>
 }
 
+export type AdminProblemCode = ErrorCode | 'callers_refused' | 'not_found' | 'quit_refused'
+
 export interface Route {
   /** GET includes HEAD. */
   readonly method: 'GET' | 'POST'
-  /** Probes and scrapers from other machines may use it. */
-  readonly isForProbes: boolean
-  readonly answer: (query: URLSearchParams) => Answer | ErrorCode | Promise<Answer>
+  /** `probes`: those from other machines, and scrapers, too. `this machine`: no other, whatever `admin.allowRemote` says. */
+  readonly isFor: 'probes' | 'operators' | 'this machine'
+  readonly answer: (query: URLSearchParams) => Answer | AdminProblemCode | Promise<Answer>
 }
 
 const TEXT = 'text/plain; charset=utf-8'
@@ -75,7 +77,7 @@ export function adminRoutes(
   }
 
   /** `org=all` names every org. */
-  function purge(query: URLSearchParams): Answer | ErrorCode {
+  function purge(query: URLSearchParams): Answer | AdminProblemCode {
     const [name, ...others] = query.getAll('org')
     if (name === undefined || others.length > 0) return 'org_id_missing'
     if (name === 'all') return json({ purged: purgeTokens() })
@@ -89,17 +91,30 @@ export function adminRoutes(
     return json({ resumed: true })
   }
 
+  async function quit(begin: () => Promise<number>): Promise<Answer> {
+    return json({ broken: await begin() })
+  }
+
   const alive = () => ({ status: 200, type: TEXT, content: 'ok\n' })
   const readyz = (query: URLSearchParams) => readiness(sources.readiness(), query.has('verbose'))
   return new Map<string, Route>([
-    ['/livez', { method: 'GET', isForProbes: true, answer: alive }],
-    ['/healthz', { method: 'GET', isForProbes: true, answer: alive }],
-    ['/readyz', { method: 'GET', isForProbes: true, answer: readyz }],
-    ['/metrics', { method: 'GET', isForProbes: true, answer: exposition }],
-    ['/status', { method: 'GET', isForProbes: false, answer: statusDocument }],
-    ['/', { method: 'GET', isForProbes: false, answer: () => statusPage }],
-    ['/tokens/purge', { method: 'POST', isForProbes: false, answer: purge }],
-    ['/tokens/resume', { method: 'POST', isForProbes: false, answer: resume }],
+    ['/livez', { method: 'GET', isFor: 'probes', answer: alive }],
+    ['/healthz', { method: 'GET', isFor: 'probes', answer: alive }],
+    ['/readyz', { method: 'GET', isFor: 'probes', answer: readyz }],
+    ['/metrics', { method: 'GET', isFor: 'probes', answer: exposition }],
+    ['/status', { method: 'GET', isFor: 'operators', answer: statusDocument }],
+    ['/', { method: 'GET', isFor: 'operators', answer: () => statusPage }],
+    ['/tokens/purge', { method: 'POST', isFor: 'operators', answer: purge }],
+    ['/tokens/resume', { method: 'POST', isFor: 'operators', answer: resume }],
+    ['/reload', { method: 'POST', isFor: 'operators', answer: async () => json(await sources.reload()) }],
+    [
+      '/quitquitquit',
+      {
+        method: 'POST',
+        isFor: 'this machine',
+        answer: () => (sources.quit === undefined ? 'quit_refused' : quit(sources.quit)),
+      },
+    ],
   ])
 }
 

@@ -17,6 +17,13 @@ export interface ReadinessCheck {
   readonly detail?: string | undefined
 }
 
+export interface ReloadReport {
+  readonly outcome: 'applied' | 'unchanged' | 'refused'
+  /** One line each. */
+  readonly problems: readonly string[]
+  readonly needRestart: readonly string[]
+}
+
 /** The parts of the program that the admin listener shows, and the tokens that it purges. */
 export interface AdminSources {
   readonly version: string
@@ -46,6 +53,10 @@ export interface AdminSources {
   readonly purgeTokens: (org?: OrgId) => number
   /** Ends the pauses and limits of mints. */
   readonly resumeMints: () => void
+  /** Reads configuration and secret again. */
+  readonly reload: () => Promise<ReloadReport>
+  /** Begins to stop, and resolves with the number of connections that were broken off. Undefined unless `admin.quit`. */
+  readonly quit: (() => Promise<number>) | undefined
   readonly warnings: WarningChecks
   /** The store through which replicas share their tokens. Undefined for a proxy that shares none. */
   readonly fleet?:

@@ -35,9 +35,15 @@ export type App = Awaited<ReturnType<typeof startApp>>
 
 /**
  * Resolves when it listens. It is ready when the orgs of `tokens.warm` have been tried. Without `source` it cannot reload.
- * `sockets` come from systemd.
+ * `sockets` come from systemd. `requestStop` is called where the admin listener is asked to end the program.
  */
-export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOptions, sockets?: InheritedSockets) {
+export async function startApp(
+  loaded: LoadedConfig,
+  log: Log,
+  source?: LoadOptions,
+  sockets?: InheritedSockets,
+  requestStop: () => void = () => undefined,
+) {
   const { config } = loaded
   const { listen, origin: settings, tokens } = config
   /** A reload changes these, so other objects read them each time. */
@@ -177,6 +183,19 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       return purged.length
     },
     resumeMints: () => side.budget.resume(),
+    reload: async () => {
+      const { takenOverAt } = reload
+      await reloadAll()
+      const applied = takenOverAt === reload.takenOverAt ? 'unchanged' : 'applied'
+      const outcome = reload.problems.length === 0 ? applied : 'refused'
+      return { outcome, problems: reload.problems, needRestart: reload.pending }
+    },
+    quit: config.admin.quit
+      ? () => {
+          if (!phase.isDraining) requestStop()
+          return brokenOff
+        }
+      : undefined,
     warnings: warningsOf({ side, listener, reception, rules, log, reload, fleet, minter, traces, names, live }),
     fleet: fleet?.store,
   }
@@ -196,9 +215,18 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
   }
   const admin = address === 'off' ? undefined : new AdminListener({ ...adminOptions, address }, sources)
 
+  let tellBrokenOff: (connections: number) => void = () => undefined
+  const brokenOff = new Promise<number>((resolve) => {
+    tellBrokenOff = resolve
+  })
+  const reloadAll = () => {
+    side.budget.resume('credentials')
+    return Promise.all([reload.reload(), side.reloadSecret()])
+  }
   /** Breaks off everything at once. Resolves with the number of connections that were at work. */
   const close = async (): Promise<number> => {
     const broken = listener.close() + (minter?.listener.close() ?? 0)
+    tellBrokenOff(broken)
     reload.close()
     rules.close()
     side.close()
@@ -231,8 +259,7 @@ export async function startApp(loaded: LoadedConfig, log: Log, source?: LoadOpti
       readiness,
       /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
       reload: async () => {
-        side.budget.resume('credentials')
-        await Promise.all([reload.reload(), side.reloadSecret()])
+        await reloadAll()
       },
       /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
       setNotReady: () => {

@@ -35,7 +35,7 @@ export async function serve(options: LoadOptions): Promise<Running> {
   if (!isMaintained(major)) log.logger.warn(`Node ${major} gets no security fixes any more: use Node 24 or 26`)
   for (const warning of warnings) log.logger.warn(warning)
   try {
-    const app = await startApp(loaded, log, options, sockets)
+    const app = await startApp(loaded, log, options, sockets, () => signals.stop('POST /quitquitquit'))
     tellFallbacks(config, app, log)
     signals.onReload = () => void app.reload()
     void notifySystemd(log)
@@ -98,27 +98,28 @@ function sourceOf({ minter, appSecretFile }: Config) {
   return { secret: appSecretFile === undefined ? 'from the environment' : `from ${appSecretFile.path}` }
 }
 
+type StopReason = NodeJS.Signals | 'POST /quitquitquit'
 type Signals = ReturnType<typeof listenForSignals>
 
 /** Listens from the start: without a listener, a signal that comes while the app starts would end the process. */
 function listenForSignals() {
   // Until now, a signal ended the process: see main.ts.
   for (const signal of STOP_SIGNALS) process.removeAllListeners(signal)
-  const waiting: ((signal: NodeJS.Signals) => void)[] = []
-  const nextStop = () => new Promise<NodeJS.Signals>((resolve) => waiting.push(resolve))
+  const waiting: ((reason: StopReason) => void)[] = []
+  const nextStop = () => new Promise<StopReason>((resolve) => waiting.push(resolve))
   const signals = {
     firstStop: nextStop(),
     secondStop: nextStop(),
+    stop: (reason: StopReason) => waiting.shift()?.(reason),
     /** Called on SIGHUP. Until it is set there is nothing to reload: all files have just been read. */
     onReload: () => {},
   }
-  const stop = (signal: NodeJS.Signals) => waiting.shift()?.(signal)
-  for (const signal of STOP_SIGNALS) process.on(signal, stop)
+  for (const signal of STOP_SIGNALS) process.on(signal, signals.stop)
   const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor))
   process.on('SIGHUP', (signal) => {
     // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.
     if (terminals.every((descriptor) => isatty(descriptor))) signals.onReload()
-    else stop(signal)
+    else signals.stop(signal)
   })
   return signals
 }

@@ -24,11 +24,23 @@ export async function checkHealth(address: ListenAddress | 'off'): Promise<0> {
   return 0
 }
 
+/** The content of a good answer. @throws with the advice of any other */
+export function contentOf({ status, content }: { readonly status: number; readonly content: string }): string {
+  if (status === 200) return content
+  const [, detail = '"no detail"'] = /"detail":("(?:[^"\\]|\\.)*")/.exec(content) ?? []
+  throw new Error(`the admin listener answered ${status}: ${JSON.parse(detail)}`)
+}
+
 /** Rejects with an error that names the address and the failure. */
-export async function askAdmin(address: ListenAddress | 'off', path: string, method: 'GET' | 'POST' = 'GET') {
+export async function askAdmin(
+  address: ListenAddress | 'off',
+  path: string,
+  method: 'GET' | 'POST' = 'GET',
+  deadline: 'two seconds' | 'no deadline' = 'two seconds',
+) {
   if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
   const place = `the admin listener at ${formatAddress(address)}`
-  const signal = AbortSignal.timeout(DEADLINE_MS)
+  const signal = deadline === 'no deadline' ? new AbortController().signal : AbortSignal.timeout(DEADLINE_MS)
   const { host, ...to } =
     address.kind === 'unix'
       ? { path: address.path, host: 'localhost' }

@@ -23,6 +23,7 @@ interface Command {
   readonly path?: string | undefined
   readonly wait?: string | undefined
   readonly yes?: boolean | undefined
+  readonly all?: boolean | undefined
   readonly caller?: string | undefined
   readonly port?: number | undefined
   readonly like?: string | undefined
@@ -46,7 +47,7 @@ export function parseArguments(argv: readonly string[]): Command {
   if (values.help === true) return helpFor(name === 'help' ? (operand ?? '') : positionals[0])
   if (values.version === true) return { name: 'version' }
   if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}${suggestionFor(name)}`)
-  const { options, required = [], operand: expected }: CommandDeclaration = COMMANDS[name]
+  const { options, required = [], operand: expected, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
   const known: readonly string[] = options
   for (const [option, value] of Object.entries(values)) {
     if (!known.includes(option)) throw new UsageError(`${name} takes no --${option}`)
@@ -56,7 +57,12 @@ export function parseArguments(argv: readonly string[]): Command {
   const surplus = expected === undefined ? operand : more[0]
   if (surplus !== undefined) throw new UsageError(`give one command; ${quoted(surplus)} is a second one`)
   for (const option of required) if (values[option] === undefined) throw new UsageError(`${name} needs --${option}`)
-  if (expected !== undefined && operand === undefined) throw new UsageError(`${name} needs ${expected}`)
+  const isReplaced = insteadOfOperand !== undefined && values[insteadOfOperand] === true
+  if (isReplaced && operand !== undefined) throw new UsageError(`give ${expected} or --${insteadOfOperand}, not both`)
+  if (expected !== undefined && operand === undefined && !isReplaced) {
+    const or = insteadOfOperand === undefined ? '' : ` or --${insteadOfOperand}`
+    throw new UsageError(`${name} needs ${expected}${or}`)
+  }
   const { config: file, help: _, version: __, port, ...others } = values
   return { name, file, ...others, operand, port: port === undefined ? undefined : portOf(port) }
 }

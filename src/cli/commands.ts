@@ -18,6 +18,7 @@ export const OPTIONS = {
   wait: { type: 'string', value: 'DURATION', says: 'measure how long tokens live, for so long, such as 30m' },
   yes: { type: 'boolean', says: 'do not ask before anything is sent' },
   caller: { type: 'string', value: 'NAME', says: 'the caller that sends the request' },
+  all: { type: 'boolean', says: 'of every Org' },
   port: { type: 'string', value: 'N', says: 'the port on 127.0.0.1; 9080 by default, 0 takes a free one' },
   like: { type: 'string', value: 'FILE', says: 'behave as the service did in this output of probe --json' },
   help: { type: 'boolean', short: 'h', says: 'print the help; of the command, if one is named' },
@@ -33,6 +34,8 @@ export interface CommandDeclaration {
   readonly required?: readonly OptionName[]
   /** The one argument behind the command. */
   readonly operand?: string
+  /** The option that may stand in the place of the operand. */
+  readonly insteadOfOperand?: OptionName
 }
 
 export const COMMANDS = {
@@ -49,6 +52,15 @@ export const COMMANDS = {
     required: ['org'],
   },
   status: { says: 'print the status of the running proxy', options: ['config', 'json'] },
+  purge: {
+    says: 'drop the token of one Org, or of all',
+    options: ['config', 'all'],
+    operand: 'ORG',
+    insteadOfOperand: 'all',
+  },
+  resume: { says: 'end the pauses and limits of mints', options: ['config'] },
+  reload: { says: 'read the configuration and the secret again', options: ['config'] },
+  stop: { says: 'drain the proxy and wait for its end (needs admin.quit)', options: ['config'] },
   healthcheck: { says: 'ask the running proxy for /livez; exit 0 or 1', options: ['config'] },
   sandbox: { says: 'run the stand-in service alone', options: ['port', 'like'] },
   help: { says: 'print the help', options: [] },
@@ -62,9 +74,7 @@ export const COMMAND_NAMES = Object.keys(COMMANDS) as CommandName[]
 export const EXIT_CODES = 'Exit codes: 0 stopped, good or ready; 1 failed; 78 configuration refused.'
 
 /** Fits on one screen of 24 by 80. */
-export const helpText = `org-access-proxy turns X-Org-Id into the Org's bearer token: apps call it on
-localhost, it holds the App secret and the tokens, so that no app has to.
-
+export const helpText = `org-access-proxy turns X-Org-Id into the Org's bearer token.
 Usage: org-access-proxy [COMMAND] [OPTIONS]    (COMMAND --help: its options)
 
 ${COMMAND_NAMES.filter((name) => name !== 'help' && name !== 'version')
@@ -72,10 +82,8 @@ ${COMMAND_NAMES.filter((name) => name !== 'help' && name !== 'version')
   .join('')}  --help, --version
 
 ${EXIT_CODES}
-
-Settings come from the environment (OAP_ and the key in upper snake case, such
-as OAP_TOKENS_MAX_ORGS for tokens.maxOrgs), then from the file of -c, --config
-(YAML), then from the defaults. Three have no default:
+Settings come from the environment (OAP_TOKENS_MAX_ORGS for tokens.maxOrgs),
+then the file of -c, --config (YAML), then defaults. Three have no default:
 
   OAP_APP_ID=my-app OAP_APP_SECRET_FILE=/run/secrets/app-secret \\
   OAP_BASE_URL=https://api.example.com org-access-proxy
@@ -83,12 +91,15 @@ as OAP_TOKENS_MAX_ORGS for tokens.maxOrgs), then from the file of -c, --config
 
 /** `org-access-proxy check [-c FILE] [--mint ORG]`. */
 export function usageOf(name: CommandName): string {
-  const { options, required = [], operand }: CommandDeclaration = COMMANDS[name]
-  const shown = options.map((option) => {
-    const text = optionText(option)
-    return required.includes(option) ? text : `[${text}]`
-  })
-  return ['org-access-proxy', name, ...shown, ...(operand === undefined ? [] : [operand])].join(' ')
+  const { options, required = [], operand, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
+  const shown = options
+    .filter((option) => option !== insteadOfOperand)
+    .map((option) => {
+      const text = optionText(option)
+      return required.includes(option) ? text : `[${text}]`
+    })
+  const last = insteadOfOperand === undefined ? operand : `${operand} | ${optionText(insteadOfOperand)}`
+  return ['org-access-proxy', name, ...shown, ...(last === undefined ? [] : [last])].join(' ')
 }
 
 function optionText(option: OptionName): string {

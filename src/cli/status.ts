@@ -15,7 +15,7 @@ import {
 } from '../admin/page/words.ts'
 import type { StatusDocument } from '../admin/status.ts'
 import type { ListenAddress } from '../listener/bind.ts'
-import { askAdmin } from './admin-client.ts'
+import { askAdmin, contentOf } from './admin-client.ts'
 
 const MAX_ORGS = 20
 
@@ -25,17 +25,10 @@ export async function printStatus(
   asJson = false,
   print: (text: string) => unknown = (text) => process.stdout.write(text),
 ): Promise<0 | 1> {
-  const { status, content } = await askAdmin(address, `/status?orgs=${MAX_ORGS}`)
-  if (status !== 200) throw new Error(`the admin listener answered ${status}: ${detailOf(content)}`)
+  const content = contentOf(await askAdmin(address, `/status?orgs=${MAX_ORGS}`))
   const document: StatusDocument = JSON.parse(content)
   print(asJson ? content : renderStatus(document))
   return document.isReady ? 0 : 1
-}
-
-/** The advice of problem details, or nothing. */
-function detailOf(content: string): string {
-  const [, detail = '"no detail"'] = /"detail":("(?:[^"\\]|\\.)*")/.exec(content) ?? []
-  return JSON.parse(detail)
 }
 
 /** Org ids and paths come from clients: control characters in them are percent-encoded. */

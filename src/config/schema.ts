@@ -314,6 +314,9 @@ const admin = group('The admin listener: health, metrics and the status page.', 
     'Its address: `host:port`, `unix:/path` or `off`.',
   ),
   allowRemote: flag(false).describe('Gives other machines the status page and purging, not only health and metrics.'),
+  quit: flag(false).describe(
+    'Lets `org-access-proxy stop` (`POST /quitquitquit`, from this machine only) drain and end the proxy: for jobs whose pod ends with its last container.',
+  ),
 })
 
 const log = group('What is written to standard output.', {

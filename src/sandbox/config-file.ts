@@ -110,6 +110,7 @@ export interface ConfigFile {
   readonly admin?: {
     readonly address?: string
     readonly allowRemote?: boolean
+    readonly quit?: boolean
   }
   readonly log?: {
     readonly level?: 'trace' | 'debug' | 'info' | 'warn' | 'error' | 'fatal' | 'silent'

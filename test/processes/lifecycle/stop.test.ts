@@ -30,6 +30,35 @@ async function start(more: Record<string, string> = {}) {
   return { proxy, ...(await proxy.ready()) }
 }
 
+test('the command stop drains, waits, and tells what was broken off', async () => {
+  const settings = { OAP_ADMIN_ADDRESS: 'localhost:0', OAP_ADMIN_QUIT: 'true' }
+  const stopOf = (adminPort: number) =>
+    spawnProxy({ args: ['stop'], env: { OAP_ADMIN_ADDRESS: `localhost:${adminPort}` } })
+
+  const { proxy, port, adminPort } = await start(settings)
+  const held = request(port, get('/held', 'acme'))
+  await gate.untilWaiting(1)
+  await using stopping = stopOf(adminPort)
+  await proxy.waitForLine(/"msg":"drain"/)
+  await using second = stopOf(adminPort) // waits like the first one, and hurries nothing
+  await expect(request(port, get('/late', 'acme'))).rejects.toThrow()
+  gate.open()
+  expect((await held).status).toBe(200)
+  expect(await stopping.exited).toEqual({ code: 0, signal: null })
+  expect(stopping.stdout).toEqual(['stopped: all requests in flight finished'])
+  expect((await second.exited).code).toBeLessThan(2)
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+
+  const cut = await start({ ...settings, OAP_SHUTDOWN_TIMEOUT: '100ms' })
+  const broken = request(cut.port, get('/held', 'acme')).catch(() => 'broken')
+  await gate.untilWaiting(1)
+  await using cutting = stopOf(cut.adminPort)
+  expect(await cutting.exited).toEqual({ code: 1, signal: null })
+  expect(cutting.stdout).toEqual(['stopped: broke off 1 connection with requests in flight, at shutdown.timeout'])
+  expect(await cut.proxy.exited).toEqual({ code: 1, signal: null })
+  expect(await broken).toBe('broken')
+})
+
 test('/readyz fails at once, while the process lives and serves requests', async () => {
   const { proxy, port, adminPort } = await start({ OAP_SHUTDOWN_DELAY: '1s', OAP_ADMIN_ADDRESS: 'localhost:0' })
   const health = async (path: string) => {

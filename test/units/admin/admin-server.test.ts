@@ -188,10 +188,15 @@ describe('an address that other machines can reach', () => {
     expect((await request(open.port, 'GET /livez HTTP/1.0\r\n\r\n')).status).toBe(200)
     const host = outwardAddress()
     if (host === undefined) return
-    for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all')]) {
+    for (const raw of [get('/'), get('/status'), post('/tokens/purge?org=all'), post('/reload')]) {
       const response = await request(open.port, raw, { host })
       expect([response.status, problemOf(response).code]).toEqual([403, 'remote_refused'])
     }
+    await using allowing = await AdminUnderTest.start({ ...anywhere, allowRemote: true, quit: async () => 0 })
+    expect((await request(allowing.port, post('/reload'), { host })).status).toBe(200)
+    const remote = await request(allowing.port, post('/quitquitquit'), { host })
+    expect(problemOf(remote).code).toBe('remote_refused')
+    expect((await request(allowing.port, post('/quitquitquit'))).status).toBe(200)
     await expect(request(admin.port, get('/livez'), { host })).rejects.toThrow('ECONNREFUSED')
   })
 })

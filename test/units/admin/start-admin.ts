@@ -2,7 +2,7 @@
 
 import { AdminListener, type AdminOptions } from '../../../src/admin/admin-server.ts'
 import { Metrics } from '../../../src/admin/metrics.ts'
-import type { AdminSources, ReadinessCheck } from '../../../src/admin/status.ts'
+import type { AdminSources, ReadinessCheck, ReloadReport } from '../../../src/admin/status.ts'
 import { TokenError } from '../../../src/errors.ts'
 import type { RequestRecord } from '../../../src/gateway/request-record.ts'
 import { HostList, LOOPBACK_NAMES } from '../../../src/http1/host.ts'
@@ -19,6 +19,7 @@ export interface AdminSettings extends Partial<AdminOptions> {
   readonly tokenMarker?: string
   readonly version?: string
   readonly callers?: 'none' | 'here' | 'elsewhere'
+  readonly quit?: AdminSources['quit']
 }
 
 export class AdminUnderTest implements AsyncDisposable {
@@ -30,11 +31,12 @@ export class AdminUnderTest implements AsyncDisposable {
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
   callers: ReturnType<AdminSources['callers']> = []
+  reload: ReloadReport = { outcome: 'unchanged', problems: [], needRestart: [] }
   checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
   address = ''
 
   constructor(settings: AdminSettings) {
-    const { tokenMarker = 'token', version = '0.0.0-test', callers = 'none', ...options } = settings
+    const { tokenMarker = 'token', version = '0.0.0-test', callers = 'none', quit, ...options } = settings
     this.tokens = new TokenCache(
       {
         ...TOKEN_CACHE_OPTIONS,
@@ -58,6 +60,8 @@ export class AdminUnderTest implements AsyncDisposable {
       refusals: () => this.refusals,
       purgeTokens: (org) => this.tokens.purge(org).length,
       resumeMints: () => undefined,
+      reload: async () => this.reload,
+      quit,
       warnings: { orgs_paused: () => this.paused },
       gauges: () => ({
         ...NO_GAUGES,

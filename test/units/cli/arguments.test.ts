@@ -25,6 +25,9 @@ test.each([
   ['help check', { name: 'help', text: helpOf('check') }],
   ['status --config a.yaml', { name: 'status', file: 'a.yaml' }],
   ['status --json', { name: 'status', json: true }],
+  ['purge acme', { name: 'purge', operand: 'acme' }],
+  ['purge --all -c a.yaml', { name: 'purge', all: true, file: 'a.yaml' }],
+  ['stop', { name: 'stop' }],
   ['--version', { name: 'version' }],
   ['-v', { name: 'version' }],
 ])('%s', (line, expected) => {
@@ -40,6 +43,8 @@ test.each([
   [['srve'], 'there is no command "srve": did you mean serve?'],
   [['prob'], 'there is no command "prob": did you mean probe?'],
   [['probe'], 'probe needs --org'],
+  [['purge'], 'purge needs ORG or --all'],
+  [['purge', 'acme', '--all'], 'give ORG or --all, not both'],
   [['explain'], 'explain needs "METHOD /path"'],
   [['explain', 'GET', '/v2/x'], 'give one command; "/v2/x" is a second one'],
   [['constructor'], 'there is no command "constructor"'],
