@@ -21,6 +21,7 @@ export interface ConfigFile {
     }
     readonly orgs?: readonly string[]
     readonly routes?: readonly string[]
+    readonly tokens?: boolean
     readonly maxInFlight?: number
   }[]
   readonly listen?: {

@@ -30,6 +30,14 @@ test('the volume can be changed while the program runs', () => {
   expect(logged().map(({ msg }) => msg)).toEqual(['first', 'third'])
 })
 
+test('log.sample is the same share for an Org with few requests as for one with many', () => {
+  const { log, logged } = started(0.25)
+  for (let i = 0; i < 22_000; i++) log.request(record({ orgId: i % 11 === 0 ? 'quiet' : 'busy' }))
+  const linesOf = (org: string) => logged().filter(({ orgId }) => orgId === org).length
+  expect(linesOf('quiet') / 2_000).toBeCloseTo(0.25, 1)
+  expect(linesOf('busy') / 20_000).toBeCloseTo(0.25, 1)
+})
+
 test('log.sample leaves out a share of the successes, and no error', () => {
   const { log, logged } = started(0.25)
   for (let i = 0; i < 2_000; i++) {

@@ -85,7 +85,7 @@ test('a caller that no listener for apps takes requests from', async () => {
   const minter = `
 baseUrl: https://api.example.com
 minter: { address: "unix:/run/oap/minter.sock" }
-callers: [{ name: sidecar, minterSocket: /run/oap/a.sock, orgs: ["*"] }]
+callers: [{ name: sidecar, minterSocket: /run/oap/a.sock, orgs: ["*"], tokens: true }]
 `
   const asked = { org: 'acme', caller: 'sidecar', text: minter }
   const refused = { exitCode: 1, refused: 'nobody takes the request', step: 'the listener' }
