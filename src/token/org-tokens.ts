@@ -238,7 +238,7 @@ export class OrgTokens {
     this.#useless += 1
   }
 
-  /** Its mint has failed. */
+  /** Its mint has failed, or brought a token that was minted before. */
   releaseCause(request: object): void {
     if (this.#cause === request) this.#cause = undefined
   }

@@ -38,7 +38,7 @@ export class Repeats {
   #waitsUntil = Number.POSITIVE_INFINITY // for a young token to be known
   #rejections = 0
   #hasRetried = false // with a token that was accepted lately
-  #cause: { readonly token: AccessToken; readonly status: number } | undefined // of the mint that it caused
+  #cause: { readonly token: AccessToken; readonly status: number; readonly at: number } | undefined // of its mint
   #isLast = false // the client gets the next answer, whatever it is
   outcome: RejectionOutcome | undefined // set at the end, if a token was rejected
 
@@ -114,23 +114,27 @@ export class Repeats {
   #mint(org: OrgTokens, answer: ServiceAnswer, ifItFails: 'error' | 'answer', now: number, day: number): Next {
     if (this.#cause !== undefined || this.#isLast || !org.mayMint(now, day)) return this.#pass(org, answer, now)
     this.#rejected.add(answer.token)
-    this.causeMint(org, answer.status)
+    this.causeMint(org, now, answer.status)
     return { mint: 'rejected', ifItFails }
   }
 
   /** Only the request that causes a mint, and joins none, tells whether it helped. `status` is 0 if it was not sent before. */
-  causeMint(org: OrgTokens, status = 0): void {
-    this.#cause = { token: org.current, status }
+  causeMint(org: OrgTokens, now: number, status = 0): void {
+    this.#cause = { token: org.current, status, at: Math.floor(now) }
     if (org.minting !== 'rejected') org.causeMint(this)
   }
 
-  /** There is no other token: a last repeat shows the client what the service says. */
-  giveUp(): void {
-    this.#isLast = true
+  /** The mint that the request waited for has brought this token. */
+  take(org: OrgTokens, token: AccessToken): void {
+    // There is no other: a last repeat shows the client what the service says.
+    if (this.#rejected.has(token)) this.#isLast = true
+    // From another replica, or through a minter. It may be dead, too, so this was not the mint.
+    else if (this.#cause !== undefined && token.mintedAt < this.#cause.at) this.releaseCause(org)
   }
 
-  hasRejected(token: AccessToken): boolean {
-    return this.#rejected.has(token)
+  releaseCause(org: OrgTokens): void {
+    this.#cause = undefined
+    org.releaseCause(this)
   }
 
   /** The request gets no further answer: it was answered, has failed, or its client has left. */

@@ -70,12 +70,12 @@ export class TokenUse {
   async #mintFirst(reason: MintReason, tokens: OrgTokens | undefined): Promise<TokenLookup> {
     const cache = this.#cache
     const { org } = this.#request
-    if (reason === 'rejected' && tokens !== undefined) this.#repeats.causeMint(tokens)
+    if (reason === 'rejected' && tokens !== undefined) this.#repeats.causeMint(tokens, cache.now())
     const result = cache.isMinting(org) ? 'joined' : 'miss'
     try {
       return { token: await this.#mint(reason), result }
     } catch (error) {
-      tokens?.releaseCause(this.#repeats)
+      if (tokens !== undefined) this.#repeats.releaseCause(tokens)
       const serves =
         tokens !== undefined && !cache.hasEnded(tokens.current) && !tokens.wasRejectedFor(this.#request.repeatability)
       if (!serves) throw error
@@ -129,11 +129,11 @@ export class TokenUse {
     tokens: OrgTokens,
   ): Promise<AccessToken> {
     const token = await this.#mint(reason).catch((error: unknown) => {
-      tokens.releaseCause(this.#repeats)
+      this.#repeats.releaseCause(tokens)
       if (ifItFails === 'error') throw error
       return rejected
     })
-    if (this.#repeats.hasRejected(token)) this.#repeats.giveUp()
+    this.#repeats.take(tokens, token)
     return token
   }
 

@@ -31,7 +31,7 @@ const statusOf = async (proxy: ProxyUnderTest): Promise<Status> => JSON.parse((a
 describe('the state', () => {
   test('a sidecar names its minter, and warns while it is lost', async () => {
     const minter = await startMinter(service)
-    const sidecar = await startSidecar(service, minter, { 'tokens.mintTimeout': '300ms' })
+    const sidecar = await startSidecar(service, minter, { 'tokens.mintTimeout': '1s' })
     expect(await outcome(sidecar, 'acme')).toBe(200)
     const url = `http://localhost:${minter.minterPort}`
     expect((await statusOf(sidecar)).service).toEqual({ baseUrl: `${service.baseUrl}/`, minter: url })

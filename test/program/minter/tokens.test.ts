@@ -107,21 +107,6 @@ describe('a sidecar', () => {
     expect(mints()).toBeGreaterThanOrEqual(2)
     expect(mints()).toBeLessThanOrEqual(4)
   })
-
-  test('a token that has ended for the sidecar alone is replaced at the minter', async () => {
-    const minter = await startMinter(service)
-    const sidecar = await startSidecar(service, minter, { 'tokens.lifetime': '1s' })
-    expect(await outcome(sidecar, 'acme')).toBe(200)
-    await eventually(async () => {
-      expect(await outcome(sidecar, 'acme')).toBe(200)
-      return service.tokens.mints.length > 1
-    }, 'the next mint')
-  })
-
-  test('tokens.lifetime at the minter is told to the sidecar', async () => {
-    const minter = await startMinter(service, { 'tokens.lifetime': '1h' })
-    expect(await ask(minter.minterPort)).toMatchObject({ statedLifeMs: null, knownLifeMs: 3_600_000 })
-  })
 })
 
 describe('a minter', () => {

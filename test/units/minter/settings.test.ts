@@ -47,11 +47,11 @@ test.each([
 })
 
 test.each<[string, string[]]>([
-  [`${APP}minter: {address: "localhost:0"}`, ['minter.address: needs callers']],
+  [`${APP}minter: {address: "localhost:0"}`, ['minter.address: needs a caller with tokens: true']],
   [`${APP}${CALLERS}minter: {address: "0.0.0.0:0"}`, ['minter.address: is open to other machines']],
   [`${APP}listen: {address: off}`, ['listen.address: is off, and minter.address is not set']],
   [
-    `${APP}callers: [{name: a, socket: /tmp/a.sock, orgs: [acme]}]\nlisten: {address: off}\nminter: {address: "localhost:0"}`,
+    `${APP}callers: [{name: a, socket: /tmp/a.sock, tokens: true, orgs: [acme]}]\nlisten: {address: off}\nminter: {address: "localhost:0"}`,
     ['callers[0].socket: is for apps, but listen.address is off'],
   ],
   [
@@ -59,7 +59,7 @@ test.each<[string, string[]]>([
     ['callers[0].minterSocket: is for a sidecar, but minter.address is not set'],
   ],
   [
-    `${APP}callers: [{name: a, minterSocket: /tmp/a.sock}, {name: b, socket: /tmp/a.sock}]\nminter: {address: "localhost:0"}`,
+    `${APP}callers: [{name: a, tokens: true, minterSocket: /tmp/a.sock}, {name: b, socket: /tmp/a.sock}]\nminter: {address: "localhost:0"}`,
     ['callers[1].socket: is the socket of caller a'],
   ],
   [
