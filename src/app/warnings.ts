@@ -3,7 +3,7 @@
 import { X509Certificate } from 'node:crypto'
 import type { WarningChecks } from '../admin/warnings.ts'
 import type { Config } from '../config/schema.ts'
-import { PROBLEMS, remedyOf } from '../errors.ts'
+import { causeForOperator, PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
@@ -47,12 +47,14 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       const told = troubled.filter(({ error }) => error.trouble !== 'credentials' || !side.seemCredentialsRejected)
       if (told.length === 0) return undefined
       const call = endpointText({ baseUrl: live.config.baseUrl, endpoint: live.config.tokens.endpoint })
-      const causes = [...new Set(told.map(({ error }) => error.message))].slice(0, MAX_NAMED).map((cause) => {
-        const orgs = told.filter(({ error }) => error.message === cause)
-        const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), Date.now())).toISOString()
-        const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
-        return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
-      })
+      const causes = [...new Set(told.map(({ error }) => causeForOperator(error) ?? ''))]
+        .slice(0, MAX_NAMED)
+        .map((cause) => {
+          const orgs = told.filter(({ error }) => causeForOperator(error) === cause)
+          const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), Date.now())).toISOString()
+          const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
+          return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
+        })
       const leftMs = told.reduce((longest, each) => Math.max(longest, each.leftMs), 0)
       return { text: `${causes.join(' ')} ${RESUME}`, leftMs: leftMs > 0 ? leftMs : undefined }
     },
@@ -66,7 +68,9 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (side.minter !== undefined) {
         return 'The token endpoint rejects the App credentials of the minter. Check appId and the App secret at the minter.'
       }
-      return 'The token endpoint rejects the App credentials: it answers 401. Check appId, the App secret, and that baseUrl is the service that they are for.'
+      const note = side.budget.troubled.find(({ error }) => error.trouble === 'credentials')?.error.note
+      const says = note === undefined ? '' : ` ${note}`
+      return `The token endpoint rejects the App credentials: it answers 401.${says} Check appId, the App secret, and that baseUrl is the service that they are for.`
     },
     secret_refused() {
       const problem = side.secretProblem

@@ -124,9 +124,7 @@ function render(admission: Admission | ClosedDoor, { org, caller, operand }: Exp
     const { method, target, orgId } = admission
     lines.push('admitted   every step lets it through')
     lines.push(`service    ${method} ${config.baseUrl.origin}${target}`)
-    lines.push(
-      `with       ${orgId === undefined ? 'the Basic credentials of the App (appRoutes)' : `the token of ${orgId}`}`,
-    )
+    lines.push(`with       ${orgId === undefined ? 'the credentials of the App (appRoutes)' : `the token of ${orgId}`}`)
   } else if (admission.verdict === 'refused') {
     const { code, setting } = admission
     const { status, detail } = PROBLEMS[code]

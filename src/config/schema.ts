@@ -361,7 +361,7 @@ export const declaration = z.strictObject({
   ),
   appRoutes: list(parsed(parseRoutePattern))
     .describe(
-      'Requests that go with the Basic credentials of the App instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
+      'Requests that go with the credentials of the App (`tokens.auth` is `basic` or `jwt`) instead of a token, such as `"POST /v2/links"` or `"GET /v2/apps/*"`. They need no org id.',
     )
     .meta(RELOADABLE),
   callers: z

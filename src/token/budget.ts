@@ -111,9 +111,10 @@ export class Budget implements TokenSource {
     if (trouble === undefined || leftMs <= 0) return undefined
     const { error } = trouble
     if (error.trouble === 'refusal') return error
-    const { code, message, tokenEndpointStatus, isOfMinter } = error
+    const { code, message, trouble: kind, tokenEndpointStatus, isOfMinter, note } = error
     const retryAfterSeconds = Math.ceil(leftMs / 1_000)
-    return new TokenError(code, message, { trouble: error.trouble, retryAfterSeconds, tokenEndpointStatus, isOfMinter })
+    const told = { trouble: kind, retryAfterSeconds, tokenEndpointStatus, isOfMinter, note }
+    return new TokenError(code, message, told)
   }
 
   #succeeded(org: OrgId): void {

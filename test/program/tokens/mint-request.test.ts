@@ -1,8 +1,13 @@
 /** The call of the token endpoint has the same few bytes, whatever the client sent. */
 
-import { expect, test } from 'vitest'
+import { readFileSync } from 'node:fs'
+import type { TLSSocket } from 'node:tls'
+import { describe, expect, test } from 'vitest'
 import { readVersion } from '../../../src/version.ts'
 import { HOST, head } from '../../support/case-table.ts'
+import { CA_FILE, certificate, certificateFiles } from '../../support/certificates.ts'
+import { startOrigin } from '../../support/origin.ts'
+import type { OriginConnection } from '../../support/origin-connection.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
@@ -42,4 +47,42 @@ test('mints and requests never share a connection', async () => {
     const kinds = connection.requests.map((received) => service.orgOfMint(received) !== undefined)
     expect(new Set(kinds).size).toBe(1)
   }
+})
+
+describe('a token endpoint on another host', () => {
+  const tls = { ...certificate('localhost'), requestCert: true, rejectUnauthorized: false, ca: readFileSync(CA_FILE) }
+  const isShown = ({ socket }: OriginConnection) =>
+    Object.keys((socket as TLSSocket).getPeerCertificate() ?? {}).length > 0
+
+  test('has connections of its own, and is shown no client certificate', async () => {
+    await using endpoint = await startOrigin(undefined, { tls })
+    await using service = await startService({ tls, acceptsAnyToken: true })
+    endpoint.script = () => ({ content: '{"orgAccessToken":"t"}' })
+    const { certificate: certFile, key } = certificateFiles('localhost')
+    await using proxy = await startProxy(service, {
+      'origin.caFile': CA_FILE,
+      'origin.certFile': certFile,
+      'origin.keyFile': key,
+      'tokens.endpoint': `POST ${endpoint.url}/orgs/{orgId}/token`,
+    })
+    await using client = await RawClient.connect(proxy.port)
+    client.send(head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
+    expect((await client.response()).status).toBe(200)
+    expect(endpoint.requests.map(({ target }) => target)).toEqual(['/orgs/acme/token'])
+    expect(service.requests.map(({ target }) => target)).toEqual(['/v2/x'])
+    expect([...endpoint.connections, ...service.origin.connections].map(isShown)).toEqual([false, true])
+  })
+
+  test.each([
+    ['https://no-such-host.invalid', 'The host name of tokens.endpoint does not resolve'],
+    ['http://127.0.0.1:1', 'The call of the token endpoint failed (ECONNREFUSED).'],
+  ])('%s: the problem names it', async (place, problem) => {
+    await using service = await startService()
+    await using proxy = await startProxy(service, { 'tokens.endpoint': `POST ${place}/orgs/{orgId}/token` })
+    await using client = await RawClient.connect(proxy.port)
+    client.send(head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
+    const response = await client.response()
+    expect(response.status).toBe(503)
+    expect(JSON.parse(response.content.toString()).detail).toContain(`POST ${place}/orgs/{orgId}/token: ${problem}`)
+  })
 })

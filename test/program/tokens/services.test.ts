@@ -1,6 +1,8 @@
 /** The settings of `examples/services`, as they stand there, with stand-ins in the place of the hosts that they name. */
 
+import { createPublicKey } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
+import { jwtVerify } from 'jose'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
 import { check } from '../../../src/cli/check.ts'
@@ -62,7 +64,7 @@ describe.each(NAMES)('%s', (name) => {
   })
 
   test.concurrent('cold, warm, another Org, a token that ended, one that is not linked', async () => {
-    await using both = await startBoth(name)
+    await using both = await startBoth(name, { 'admin.address': 'localhost:0' })
     const { standIn, proxy } = both
     using app = new KeepAliveClient(proxy.port)
     const orgOf = async (id: string) => JSON.parse((await app.get('/v1.0/things?$top=1', id)).content).org
@@ -76,6 +78,7 @@ describe.each(NAMES)('%s', (name) => {
     const told = JSON.parse(String(STAND_INS[name].unknownOrg.content))
     expect(detail).toContain(`It says: ${told.error ?? told.message}`)
     expect(refused.content).not.toContain('It says')
+    expect((await proxy.askAdmin('/status')).content).toContain(`It says: ${told.error ?? told.message}`)
     expect(proxy.output).not.toContain('kkkkkkkk')
   })
 
@@ -135,6 +138,17 @@ describe.each(NAMES)('%s', (name) => {
     // The proof and the content are the operator's.
     expect(printed.match(/^ +\w+(?=:)/gm)?.map((line) => line.trim())).toEqual(['endpoint', 'field'])
   })
+})
+
+test('github-app: the routes of the App go with a JWT of their own, and without an Org', async () => {
+  await using both = await startBoth('github-app')
+  const { standIn, proxy } = both
+  expect((await fetch(`http://127.0.0.1:${proxy.port}/app`)).status).toBe(401) // the stand-in knows tokens alone
+  const [authorization = ''] = standIn.service.requests.at(-1)?.values('authorization') ?? []
+  const key = createPublicKey(standIn.secrets[0] ?? '')
+  const { payload } = await jwtVerify(authorization.replace('Bearer ', ''), key, { issuer: standIn.appId })
+  expect(payload.exp).toBeGreaterThan(Date.now() / 1_000)
+  expect(standIn.mints).toBe(0)
 })
 
 /** Requests of two Orgs all the time, while the secret changes: in the file first, then at the service. */

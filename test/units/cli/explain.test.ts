@@ -40,7 +40,7 @@ test('an admitted request: the caller, the target at the service, and the creden
   })
   expect(await ask('POST /v2/links', { caller: 'billing' })).toMatchObject({
     exitCode: 0,
-    with: 'the Basic credentials of the App (appRoutes)',
+    with: 'the credentials of the App (appRoutes)',
   })
   // The key set is asked by nobody.
   expect(await ask('DELETE /v2/x', { org: 'globex', caller: 'batch' })).toMatchObject({ exitCode: 0, caller: 'batch' })
