@@ -3,7 +3,8 @@
  * needed. If kubectl is installed, the output of kustomize is tested, too.
  */
 
-import { spawnSync } from 'node:child_process'
+import { spawn, spawnSync } from 'node:child_process'
+import { once } from 'node:events'
 import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
@@ -11,6 +12,8 @@ import { loadConfig } from '../../../src/config/load.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { lacks, programPath } from '../../support/programs.ts'
 import { projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
+import { startProxyProcess } from '../../support/proxy-process.ts'
+import { startService } from '../../support/service.ts'
 
 /** A part of a manifest. If a path into it leads nowhere, the test that follows it fails. */
 // biome-ignore lint/suspicious/noExplicitAny: the types of all these manifests would be longer than their tests
@@ -44,7 +47,7 @@ describe('the sidecar', () => {
 
   test('answers probes from outside the pod, on its admin listener', async () => {
     const { admin } = await config()
-    expect(admin).toEqual({ address: { kind: 'tcp', host: '::', port: 9090 }, allowRemote: false })
+    expect(admin).toEqual({ address: { kind: 'tcp', host: '::', port: 9090 }, allowRemote: false, quit: false })
     expect(sidecar.ports).toEqual([{ name: 'oap-admin', containerPort: 9090 }])
     const probes = [sidecar.startupProbe, sidecar.readinessProbe, sidecar.livenessProbe]
     expect(probes.map(({ httpGet }) => httpGet)).toEqual([
@@ -101,6 +104,47 @@ test('a stop gets enough time', async () => {
 test('the image is that of this version', () => {
   const { images } = parse(readProjectFile(`${BASE}/kustomization.yaml`))
   expect(images).toEqual([expect.objectContaining({ name: sidecar.image, newTag: readManifest().version })])
+})
+
+describe('the Job, with the proxy as a plain container', () => {
+  const JOB = 'deploy/kubernetes/job'
+  const { spec }: Yaml = parse(readProjectFile(`${JOB}/job.yaml`), yaml11).spec.template
+  const [proxy, worker] = spec.containers
+
+  test('is the pod of the base in all that is not the way it ends', async () => {
+    const { config: job } = await loadConfig({
+      file: projectPath(`${JOB}/proxy.yaml`),
+      env: { OAP_APP_SECRET_FILE: KEY },
+    })
+    expect(job.admin).toMatchObject({ address: { host: 'localhost', port: 9090 }, quit: true })
+    expect([spec.restartPolicy, spec.initContainers]).toEqual(['Never', undefined])
+    const { volumes, securityContext } = pod
+    expect(spec).toMatchObject({ volumes, securityContext, automountServiceAccountToken: false })
+    const same = ({ args, image, resources, securityContext: user, volumeMounts }: Yaml) => ({
+      args,
+      image,
+      resources,
+      user,
+      volumeMounts,
+    })
+    expect(same(proxy)).toEqual(same(sidecar))
+    expect(worker.securityContext).toEqual(app.securityContext)
+  })
+
+  test('both containers end when the work is done, and the app says whether it went well', async () => {
+    for (const status of [200, 500]) {
+      await using service = await startService({ script: () => ({ status }) })
+      await using running = await startProxyProcess(service, { settings: { 'admin.quit': 'true' } })
+      const [, ...args] = [...worker.command, ...worker.args]
+      const { PATH = '' } = process.env
+      const ports = { PROXY_URL: running.port, PROXY_ADMIN_URL: running.adminPort }
+      expect(worker.env.map(({ name }: Yaml) => name)).toEqual(Object.keys(ports))
+      const env = Object.fromEntries(Object.entries(ports).map(([name, port]) => [name, `http://localhost:${port}`]))
+      const worked = await once(spawn(process.execPath, args, { env: { PATH, ...env }, stdio: 'ignore' }), 'exit')
+      expect(worked).toEqual([status === 200 ? 0 : 1, null])
+      expect(await running.spawned.exited).toEqual({ code: 0, signal: null })
+    }
+  })
 })
 
 describe('the fleet', () => {
