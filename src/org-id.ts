@@ -5,6 +5,9 @@ declare const orgId: unique symbol
 /** An org id that has passed `parseOrgId`. */
 export type OrgId = string & { readonly [orgId]: true }
 
+/** Stands for the id in the path of a token endpoint, as a whole segment. */
+export const ORG_ID_SEGMENT = '{orgId}'
+
 /** The longest id that any pattern may allow. Ids are keys in memory, and an operator's pattern may backtrack. */
 export const MAX_ORG_ID_LENGTH = 256
 

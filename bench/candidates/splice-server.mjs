@@ -23,10 +23,13 @@ function newParsers() {
   if (parsers === undefined) return { request: nothing, response: nothing }
   const content = { messageContent: nothing, messageEnd: nothing }
   const responses = new parsers.ResponseParser({ ...content, responseHead: nothing })
-  const requests = new parsers.RequestParser({
-    ...content,
-    requestHead: (/** @type {{ method: string }} */ { method }) => responses.expect(method === 'HEAD'),
-  })
+  const requests = new parsers.RequestParser(
+    {
+      ...content,
+      requestHead: (/** @type {{ method: string }} */ { method }) => responses.expect(method === 'HEAD'),
+    },
+    16 * 1024,
+  )
   return { request: whole(requests), response: whole(responses) }
 }
 

@@ -3,7 +3,7 @@
 import type { SecureContext } from 'node:tls'
 import type { Download } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
-import type { EndpointAnswer } from '../http1/response-head.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 import { type CallRequest, call } from '../origin/call.ts'
 import type { TimeLimits } from '../origin/connection.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
@@ -92,7 +92,7 @@ export function openTokenEndpoint(
 /** Of a pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */
 export function openWire(origin: Origin, timeoutMs: number) {
   return {
-    call: (request: CallRequest): Promise<EndpointAnswer> => call(origin, request, timeoutMs),
+    call: (request: CallRequest): Promise<WholeResponse> => call(origin, request, timeoutMs),
     close: () => origin.close(),
   }
 }

@@ -6,8 +6,9 @@ import { type Caller, type CallerRule, Callers, type JwtCredential, type VerifyJ
 import { KeySets, type KeySetsObserver } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
 import type { AdmissionRules } from '../gateway/admission.ts'
+import { tokenPathTest } from '../gateway/token-paths.ts'
 import { HOSTS_ON_SOCKET, HostList, LOOPBACK_NAMES } from '../http1/host.ts'
-import { targetPrefix, tokenEndpointTest } from '../http1/target.ts'
+import { targetPrefix } from '../http1/target.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
 import { closedPath } from '../token/token-request.ts'
@@ -26,7 +27,7 @@ export class LiveRules {
       { ...events, keySetChanged: () => this.current.callers?.forgetTokens() },
       keySetDownload(lookup),
     )
-    this.#isTokenEndpoint = tokenEndpointTest(closedPath({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint }))
+    this.#isTokenEndpoint = tokenPathTest(closedPath({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint }))
     this.current = this.#rulesOf(config)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
   }

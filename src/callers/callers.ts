@@ -7,7 +7,6 @@
 
 import { hash, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
-import { matchesRoute, type RoutePattern } from '../http1/target.ts'
 import type { Secret } from '../secret.ts'
 import {
   type ExpectedClaims,
@@ -17,6 +16,7 @@ import {
   type TokenProblem,
   type Verification,
 } from './jwt.ts'
+import { matchesRoute, type RoutePattern } from './routes.ts'
 
 /** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {

@@ -2,7 +2,7 @@
 
 import type { SecureContext } from 'node:tls'
 import { gunzipSync } from 'node:zlib'
-import type { EndpointAnswer } from '../http1/response-head.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
@@ -33,7 +33,7 @@ export type Download = (request: {
   readonly secureContext: SecureContext | undefined
   readonly timeoutMs: number
   readonly signal: AbortSignal
-}) => Promise<EndpointAnswer>
+}) => Promise<WholeResponse>
 
 /** `retryMs` and `timeoutMs` together are less than ten seconds: so long may callers wait after the server is back. */
 const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, retryMs: 3_000, timeoutMs: 5_000 }

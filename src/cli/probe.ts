@@ -7,7 +7,9 @@ import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
 import { settingsByKey } from '../config/settings.ts'
 import type { Environment } from '../config/settings-file.ts'
-import { isForwardable, pathOf, tokenEndpointTest } from '../http1/target.ts'
+import { isForwardable } from '../gateway/targets.ts'
+import { tokenPathTest } from '../gateway/token-paths.ts'
+import { pathOf } from '../http1/target.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
 import { Asker, BUDGET, type Clock, systemClock } from '../probe/asker.ts'
 import { Questions, type Task } from '../probe/questions.ts'
@@ -136,7 +138,7 @@ function parseWait(text: string): number {
 
 function pathToGet(path: string, { baseUrl, tokens }: Config): string {
   if (!isForwardable(path)) throw new Error('--path is no path that the proxy would forward')
-  if (tokenEndpointTest(closedPath({ baseUrl, endpoint: tokens.endpoint }))(pathOf(path)))
+  if (tokenPathTest(closedPath({ baseUrl, endpoint: tokens.endpoint }))(pathOf(path)))
     throw new Error('--path is the token endpoint')
   return path
 }

@@ -1,6 +1,6 @@
 /** What contradicts itself in the settings of the token request. */
 
-import { ORG_ID_SEGMENT } from '../http1/target.ts'
+import { ORG_ID_SEGMENT } from '../org-id.ts'
 import { closedPath } from '../token/token-request.ts'
 import { isReadableOnTheWay } from './address.ts'
 import { unfitFor } from './files.ts'

@@ -6,7 +6,9 @@
 
 import { z } from 'zod'
 import type { OrgRule } from '../callers/callers.ts'
-import { isForwardable, ORG_ID_SEGMENT, type RoutePattern } from '../http1/target.ts'
+import type { RoutePattern } from '../callers/routes.ts'
+import { isForwardable } from '../gateway/targets.ts'
+import { ORG_ID_SEGMENT } from '../org-id.ts'
 import type { EndpointRoute } from '../token/token-request.ts'
 import { Unsuitable } from './problem.ts'
 

@@ -4,19 +4,15 @@
  */
 
 import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
+import { matchesPath, matchesRoute, type RoutePattern } from '../callers/routes.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
-import { gatherFields, namedByConnection, type RequestFindings, withoutFields } from '../http1/fields.ts'
+import { namedByConnection, withoutFields } from '../http1/field-list.ts'
 import type { HostList } from '../http1/host.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
-import {
-  hasEncodedControl,
-  isForwardable,
-  matchesPath,
-  matchesRoute,
-  pathOf,
-  type RoutePattern,
-} from '../http1/target.ts'
+import { pathOf } from '../http1/target.ts'
 import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../org-id.ts'
+import { gatherFields, type RequestFindings } from './fields.ts'
+import { hasEncodedControl, isForwardable } from './targets.ts'
 
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
 export interface AdmissionRules {

@@ -11,10 +11,10 @@ import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Caller } from '../callers/callers.ts'
 import { causeForOperator, type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
-import { fieldValue } from '../http1/fields.ts'
+import { fieldValue, joinedValue } from '../http1/field-list.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
-import type { ResponseHead } from '../http1/response-head.ts'
+import type { ReceivedResponse } from '../http1/response-parser.ts'
 import { pathOf } from '../http1/target.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import type { OrgId } from '../org-id.ts'
@@ -42,6 +42,7 @@ import {
   tunnelRecordOf,
   waitedForServiceMs,
 } from './request-record.ts'
+import { ResponseHead } from './response-head.ts'
 import { Tunnel } from './tunnel.ts'
 
 export interface Gateway {
@@ -322,7 +323,7 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
     return credential.reveal()
   }
 
-  responseHead(head: ResponseHead): void {
+  responseHead(head: ReceivedResponse): void {
     clearTimeout(this.#continuing)
     this.#writableRecord.respondedAt = performance.now()
     const next = this.#judge(head)
@@ -339,7 +340,7 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
     answered(repeatsWith)
   }
 
-  protocolSwitched(head: ResponseHead, service: Socket, firstBytes: Buffer): void {
+  protocolSwitched(head: ReceivedResponse, service: Socket, firstBytes: Buffer): void {
     this.#writableRecord.respondedAt = performance.now()
     this.#judge(head) // a 101 accepts the token
     this.#attempt = undefined // the tunnel outlives the exchange
@@ -355,7 +356,7 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
     const record = this.#writableRecord
     record.status = head.status
     this.#tellTime()
-    this.#response.switchProtocols(head)
+    this.#response.switchProtocols(new ResponseHead(head))
     const { observer } = this.#gateway
     const told = tunnelRecordOf(record)
     const tunnel = new Tunnel(
@@ -412,7 +413,7 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
   // ---- judge
 
   /** If the client need not see this answer: resolves with the credential for the repeat. */
-  #judge({ status, challenge }: ResponseHead): Promise<Credential> | undefined {
+  #judge({ status, rawFields }: ReceivedResponse): Promise<Credential> | undefined {
     const credential = this.#credential
     if (credential instanceof AppProof) return this.#judgeAsApp(credential, status)
     assert(credential !== undefined)
@@ -422,6 +423,7 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
     }
     this.#content?.reserve() // a repeat may follow at once: makes sure of memory for the rest of the content
     const use = this.#useOfToken()
+    const challenge = joinedValue(rawFields, 'www-authenticate') // RFC 9110 §11.6.1
     const next = use.judge({ token: credential, sentAt: this.#sentAt, status, challenge })
     const record = this.#writableRecord
     // Until the repeat is answered, it counts as failed.
@@ -454,7 +456,8 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
 
   // ---- relay
 
-  #relay(head: ResponseHead): void {
+  #relay(received: ReceivedResponse): void {
+    const head = new ResponseHead(received)
     this.#writableRecord.status = head.status
     this.#content?.dropKept()
     // There is no tunnel, so what came behind the handshake is dropped.

@@ -21,6 +21,15 @@ export interface ReceivedResponse {
   readonly keepAliveSeconds: number | undefined
 }
 
+/** A response that is in memory as a whole. */
+export interface WholeResponse {
+  readonly status: number
+  /** Flat list of names and values, as received. */
+  readonly fields: readonly string[]
+  /** Of an error, as much as came, and only if the caller asked for it. */
+  readonly content: Buffer
+}
+
 export interface ResponseEvents extends ContentEvents {
   /** The final response, or a 101. Behind a 101, `read` returns: what is left belongs to the other protocol. */
   responseHead(head: ReceivedResponse): void

@@ -2,9 +2,9 @@
 
 import type { Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
+import type { HttpDate } from '../http1/head-writer.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
-import type { HttpDate } from '../http1/response-head.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse } from './client-response.ts'

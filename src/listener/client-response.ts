@@ -1,8 +1,9 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
+import { fieldLines, type HeadToWrite, type HttpDate, responseHeadText } from '../http1/head-writer.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
-import { type HttpDate, type ResponseHead, responseHeadText } from '../http1/response-head.ts'
+import type { ReceivedResponse } from '../http1/response-parser.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
@@ -67,7 +68,7 @@ export class ClientResponse {
   }
 
   /** Takes the head of the service. It is written together with the content that came with it. */
-  begin(head: ResponseHead, isHttp10: boolean): void {
+  begin(head: HeadToWrite & Pick<ReceivedResponse, 'hasContent' | 'contentLength'>, isHttp10: boolean): void {
     const isOpenEnded = head.hasContent && head.contentLength === undefined
     this.#isChunked = isOpenEnded && !isHttp10
     this.#endsByClose = isOpenEnded && isHttp10
@@ -76,12 +77,10 @@ export class ClientResponse {
   }
 
   /** Writes a 101 to the client. What follows belongs to a tunnel. */
-  switchProtocols(head: ResponseHead): void {
+  switchProtocols({ status, reason, fields }: HeadToWrite): void {
     this.hasStarted = true
     this.isComplete = true
-    const { status, reason, fields } = head
-    let text = `HTTP/1.1 ${status} ${reason}\r\n`
-    for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
+    const text = `HTTP/1.1 ${status} ${reason}\r\n${fieldLines(fields)}`
     this.#socket.write(`${text}${this.timing}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
   }
 

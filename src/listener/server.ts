@@ -3,7 +3,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
-import { HttpDate } from '../http1/response-head.ts'
+import { HttpDate } from '../http1/head-writer.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
 import type { ClientResponse } from './client-response.ts'

@@ -2,8 +2,8 @@
 
 import { type ErrorCode, OriginError, PASSED_ON, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
 import { tokenTarget } from '../gateway/admission.ts'
-import { fieldValue } from '../http1/fields.ts'
-import type { EndpointAnswer } from '../http1/response-head.ts'
+import { fieldValue } from '../http1/field-list.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
 import { parseRetryAfter } from '../token/token-reply.ts'
 import { AccessToken, type MintOptions, type SettledMint, type TokenSource } from '../token/token-source.ts'
@@ -15,7 +15,7 @@ export interface MinterSourceOptions {
   /** Name and value of the field that says who this sidecar is; empty if the connection says it. Read for each call. */
   readonly credential: () => readonly string[]
   /** Sends a request once, and reads all of the answer. Rejects with an `OriginError`. */
-  readonly call: (target: string, fields: string[], content: Buffer, withinMs?: number) => Promise<EndpointAnswer>
+  readonly call: (target: string, fields: string[], content: Buffer, withinMs?: number) => Promise<WholeResponse>
   readonly observer: { minterAsked(mint: SettledMint): void }
 }
 
@@ -64,7 +64,7 @@ export class MinterSource implements TokenSource {
     return reason === 'rejected' && replaces !== undefined ? this.#ids.get(replaces) : undefined
   }
 
-  #read({ status, fields, content }: EndpointAnswer, startedAt: number): AccessToken | TokenError {
+  #read({ status, fields, content }: WholeResponse, startedAt: number): AccessToken | TokenError {
     const answer = readAnswer(status, content)
     if (answer === undefined) return this.#lost(`answered ${status} without what a minter answers`)
     return 'token' in answer ? this.#take(answer, startedAt) : this.#refusal(answer, status, fields)

@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import type { Limit } from '../errors.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
-import type { ResponseHead } from '../http1/response-head.ts'
+import type { ReceivedResponse } from '../http1/response-parser.ts'
 
 /** Receives the events of an attempt. */
 export interface AttemptSink {
@@ -14,9 +14,9 @@ export interface AttemptSink {
    */
   authorize?(): string | undefined | Promise<string>
   /** The head of the final response has arrived. */
-  responseHead(head: ResponseHead): void
+  responseHead(head: ReceivedResponse): void
   /** The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, and no more events follow. */
-  protocolSwitched?(head: ResponseHead, socket: Socket, firstBytes: Buffer): void
+  protocolSwitched?(head: ReceivedResponse, socket: Socket, firstBytes: Buffer): void
   /** Content has arrived: octets `start` to `end` of `bytes`. Behind `pause`, no more comes until `resume`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentUse
   /** All that has arrived so far was reported. Anything held back should be sent now. */

@@ -1,7 +1,7 @@
 /** Sends one request and reads its answer into memory, within one time limit. The token endpoint is called this way. */
 
 import { OriginError } from '../errors.ts'
-import type { EndpointAnswer, ResponseHead } from '../http1/response-head.ts'
+import type { ReceivedResponse, WholeResponse } from '../http1/response-parser.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 
@@ -18,12 +18,13 @@ export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | '
 }
 
 /** Sends a request, once. Rejects with an `OriginError`, or with another error if the fault is ours. */
-export function call(origin: Origin, request: CallRequest, timeoutMs: number): Promise<EndpointAnswer> {
+export function call(origin: Origin, request: CallRequest, timeoutMs: number): Promise<WholeResponse> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
-    let head: ResponseHead | undefined
-    const succeed = ({ status, fields }: ResponseHead) => resolve({ status, fields, content: Buffer.concat(chunks) })
+    let head: ReceivedResponse | undefined
+    const succeed = ({ status, rawFields: fields }: ReceivedResponse) =>
+      resolve({ status, fields, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     const isError = () => head !== undefined && head.status >= 300
     // After a stall of this process the answer may be there already: it is read before the immediate runs.

@@ -3,8 +3,8 @@
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
+import { joinedValue } from '../http1/field-list.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
-import { ResponseHead } from '../http1/response-head.ts'
 import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import type { Connector } from './connector.ts'
@@ -233,14 +233,14 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const isAllSent = this.#content?.isOver !== false && this.#socket.writableLength === 0
     const isHandshake = attempt.request.isHandshake === true
     this.#persists = response.keepsAlive && !mayBeUnread && isAllSent && !isHandshake
-    attempt.sink.responseHead(new ResponseHead(response))
+    attempt.sink.responseHead(response)
   }
 
   /** The response is a 101. `firstBytes` are of the other protocol. The connection leaves the pool, and its socket goes to the sink. */
   #switch(response: ReceivedResponse, firstBytes: Buffer): void {
     const socket = this.#socket
-    const head = new ResponseHead(response)
-    if (head.upgrade !== 'websocket') throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
+    if (joinedValue(response.rawFields, 'upgrade').toLowerCase() !== 'websocket')
+      throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
     const sink = this.attempt?.sink
     assert(socket !== undefined && sink?.protocolSwitched !== undefined)
     this.#detach()
@@ -252,7 +252,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
     socket.pause()
     socket.allowHalfOpen = true // a WebSocket may end one side first
-    sink.protocolSwitched(head, socket, Buffer.from(firstBytes))
+    sink.protocolSwitched(response, socket, Buffer.from(firstBytes))
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {

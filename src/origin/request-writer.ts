@@ -1,6 +1,7 @@
 /** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
 
 import type { Socket } from 'node:net'
+import { fieldLines } from '../http1/head-writer.ts'
 import type { Attempt, ContentSource, ContentWriter } from './attempt.ts'
 
 /** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */
@@ -12,8 +13,7 @@ const STATES_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'QUE
 /** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). `authorization`: if it is not among the fields. */
 export function requestHeadText(attempt: Pick<Attempt, 'request' | 'content'>, authorization?: string): string {
   const { method, target, fields, isHandshake } = attempt.request
-  let text = `${method} ${target} HTTP/1.1\r\n`
-  for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
+  let text = `${method} ${target} HTTP/1.1\r\n${fieldLines(fields)}`
   if (authorization !== undefined) text += `authorization: ${authorization}\r\n`
   if (isHandshake === true) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
   text += 'connection: keep-alive\r\n'

@@ -5,8 +5,8 @@
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { OriginError } from '../errors.ts'
-import { fieldValue } from '../http1/fields.ts'
-import type { EndpointAnswer } from '../http1/response-head.ts'
+import { fieldValue } from '../http1/field-list.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
@@ -25,7 +25,7 @@ interface CallRequest {
 }
 
 interface Wire {
-  call(request: CallRequest): Promise<EndpointAnswer>
+  call(request: CallRequest): Promise<WholeResponse>
   close(): void
 }
 
@@ -182,7 +182,7 @@ export class Asker {
     if (this.#options.signal.aborted) throw new Unaskable('the probe was interrupted')
   }
 
-  async #send(connection: number, request: CallRequest): Promise<EndpointAnswer | Error> {
+  async #send(connection: number, request: CallRequest): Promise<WholeResponse | Error> {
     this.#throwIfInterrupted()
     const wire = this.#wires.get(connection) ?? this.#options.open(connection === MINTS ? 'endpoint' : 'service')
     this.#wires.set(connection, wire)
@@ -191,7 +191,7 @@ export class Asker {
     return answer
   }
 
-  #note(answer: EndpointAnswer | Error, at: number, connection: number): Got {
+  #note(answer: WholeResponse | Error, at: number, connection: number): Got {
     const times = { at, endedAt: this.now(), connection }
     if (answer instanceof Error) {
       return { ...times, status: undefined, verdict: 'nothing', text: answer.message, limits: '', isLimited: false }
@@ -211,7 +211,7 @@ export class Asker {
     return { ...times, status, verdict, text, limits: this.#limitsIn(fields), isLimited }
   }
 
-  #readReply(answer: EndpointAnswer | Error, askedAt: number) {
+  #readReply(answer: WholeResponse | Error, askedAt: number) {
     const none = { members: undefined, candidates: [], token: undefined, stated: [] }
     if (answer instanceof Error || answer.status >= 300) return none
     const { content, fields } = answer

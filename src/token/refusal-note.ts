@@ -1,7 +1,7 @@
 /** What an operator should read about a refusal of the token endpoint beside its status: its own words, its clock, a remedy. */
 
-import { fieldValue } from '../http1/fields.ts'
-import type { EndpointAnswer } from '../http1/response-head.ts'
+import { fieldValue } from '../http1/field-list.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 import type { Secret } from '../secret.ts'
 import { type AppKey, usesPrivateKey } from './app-key.ts'
 import { memberOf, parseReply } from './token-reply.ts'
@@ -21,7 +21,7 @@ const DECODES =
   'OAuth servers decode Basic credentials as a form (RFC 6749 §2.3.1), which changes "+", "%" and ":" in them: tokens.auth: form sends them so that they arrive.'
 
 /** Undefined if there is nothing to add. */
-export function noteOn(answer: EndpointAnswer, wallNowMs: number, { key, secrets }: AskedWith): string | undefined {
+export function noteOn(answer: WholeResponse, wallNowMs: number, { key, secrets }: AskedWith): string | undefined {
   const { status, fields, content } = answer
   if (status < 400) return undefined
   const sentences: string[] = []

@@ -4,8 +4,8 @@
  */
 
 import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
-import { fieldValue } from '../http1/fields.ts'
-import type { EndpointAnswer } from '../http1/response-head.ts'
+import { fieldValue } from '../http1/field-list.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
 import type { AppCredentials } from './app-credentials.ts'
 import type { AppKey } from './app-key.ts'
@@ -29,7 +29,7 @@ export interface TokenEndpointOptions extends TokenRequestSettings {
   /** The longest time of a mint, whichever secrets it tries. */
   readonly timeoutMs: number
   /** Sends a request, once. Rejects with an `OriginError`. */
-  readonly call: (request: TokenRequest, timeoutMs: number) => Promise<EndpointAnswer>
+  readonly call: (request: TokenRequest, timeoutMs: number) => Promise<WholeResponse>
   /** Offers the secret of the file to the credentials. Must not reject. */
   readonly rereadSecret?: (() => Promise<void>) | undefined
   readonly observer: TokenObserver
@@ -104,7 +104,7 @@ export class AnswerReader {
 
   /** `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day. */
   read(
-    answer: EndpointAnswer,
+    answer: WholeResponse,
     org: OrgId,
     startedAt: number,
     wallNowMs: number,

@@ -4,7 +4,7 @@
  */
 
 import { gunzipSync } from 'node:zlib'
-import { fieldValue } from '../http1/fields.ts'
+import { fieldValue } from '../http1/field-list.ts'
 
 /** Names and values in turn. */
 type FieldList = readonly string[]

@@ -1,7 +1,7 @@
 /** The request that gets a token, as the settings declare it. Nothing of a client's request is in it but the Org. */
 
-import { ORG_ID_SEGMENT, targetPrefix } from '../http1/target.ts'
-import type { OrgId } from '../org-id.ts'
+import { targetPrefix } from '../http1/target.ts'
+import { ORG_ID_SEGMENT, type OrgId } from '../org-id.ts'
 import type { AppProof } from './app-key.ts'
 
 export interface EndpointRoute {

@@ -20,7 +20,7 @@ import { detectResources, envDetector, resourceFromAttributes } from '@opentelem
 import { TracerProvider } from '@opentelemetry/sdk-trace'
 import { LRUCache } from 'lru-cache'
 import { type RequestRecord, type RequestTrace, TRACEPARENT, type Tracing } from '../gateway/request-record.ts'
-import { withoutFields } from '../http1/fields.ts'
+import { withoutFields } from '../http1/field-list.ts'
 import type { SettledMint } from '../token/token-source.ts'
 import { SpanQueue } from './span-queue.ts'
 

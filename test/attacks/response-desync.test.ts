@@ -16,7 +16,7 @@ const OK = 'HTTP/1.1 200 OK\r\n'
 const POISON = `${OK}Content-Length: 6\r\n\r\npoison`
 
 describe('framing that can be read in two ways', () => {
-  /** `test/units/http1/response-head.test.ts` has more. */
+  /** `test/units/gateway/response-head.test.ts` has more. */
   const doubtful: readonly (readonly [string, string])[] = [
     ['a length and chunked', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],
     ['chunked and a length', 'Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n4\r\nbody\r\n0\r\n\r\n'],

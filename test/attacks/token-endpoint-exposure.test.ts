@@ -8,7 +8,7 @@ import { get, HOST, head, ORG, sentFor, startTable } from '../support/case-table
 
 const table = await startTable()
 
-/** `test/units/http1/target.test.ts` has more. */
+/** `test/units/gateway/token-paths.test.ts` has more. */
 const SPELLINGS = [
   '/v2/orgs/{org}/access',
   '/v2/orgs/{other}/access',

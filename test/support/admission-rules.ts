@@ -1,9 +1,9 @@
 /** Rules of admission with all defaults, one App route and a base URL with a path. */
 
 import type { AdmissionRules } from '../../src/gateway/admission.ts'
+import { tokenPathTest } from '../../src/gateway/token-paths.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http1/host.ts'
 import type { RequestHead } from '../../src/http1/request-parser.ts'
-import { tokenEndpointTest } from '../../src/http1/target.ts'
 
 export const RULES: AdmissionRules = {
   hosts: new HostList(LOOPBACK_NAMES),
@@ -14,7 +14,7 @@ export const RULES: AdmissionRules = {
   allowedOrgs: new Set(),
   sendCookies: false,
   allowedRoutes: [],
-  isTokenEndpoint: tokenEndpointTest(),
+  isTokenEndpoint: tokenPathTest(),
   allowTokenEndpoint: false,
   appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
   targetPrefix: '/api',

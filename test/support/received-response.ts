@@ -1,7 +1,7 @@
 /** The head for the client that a response of the service becomes; undefined if it is refused. */
 
+import { ResponseHead } from '../../src/gateway/response-head.ts'
 import { MalformedMessage } from '../../src/http1/malformed.ts'
-import { ResponseHead } from '../../src/http1/response-head.ts'
 import { ResponseParser } from '../../src/http1/response-parser.ts'
 
 export function headOfResponse(...lines: readonly string[]): ResponseHead | undefined {

@@ -1,7 +1,7 @@
 /** Sends requests directly over connections to the origin, and records the events of each. */
 
 import type { ContentUse } from '../../src/http1/message-parser.ts'
-import type { ResponseHead } from '../../src/http1/response-head.ts'
+import type { ReceivedResponse } from '../../src/http1/response-parser.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from '../../src/origin/attempt.ts'
 import { Changes } from './changes.ts'
 
@@ -14,7 +14,7 @@ export type Sent = Partial<OriginRequest> & { readonly content?: Attempt['conten
 export class Recorder implements AttemptSink {
   readonly attempt: Attempt
   readonly told: Told[] = []
-  head: ResponseHead | undefined
+  head: ReceivedResponse | undefined
   error: Error | undefined
   /** The return value for content. */
   use: ContentUse = 'consumed'
@@ -59,7 +59,7 @@ export class Recorder implements AttemptSink {
     this.#tell('connected')
   }
 
-  responseHead(head: ResponseHead): void {
+  responseHead(head: ReceivedResponse): void {
     this.head = head
     this.#tell('head')
   }

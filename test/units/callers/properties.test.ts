@@ -5,8 +5,8 @@
 
 import { expect, test } from 'vitest'
 import type { CallerRule, OrgRule } from '../../../src/callers/callers.ts'
+import type { RoutePattern } from '../../../src/callers/routes.ts'
 import { admit } from '../../../src/gateway/admission.ts'
-import type { RoutePattern } from '../../../src/http1/target.ts'
 import { headOf, RULES } from '../../support/admission-rules.ts'
 import { fc } from '../../support/properties.ts'
 import { byKey, makeCallers, rule } from './make-callers.ts'

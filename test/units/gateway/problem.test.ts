@@ -2,7 +2,7 @@ import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../../src/errors.ts'
 import { respondWithProblem } from '../../../src/gateway/problem.ts'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
-import { HttpDate } from '../../../src/http1/response-head.ts'
+import { HttpDate } from '../../../src/http1/head-writer.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
 

@@ -1,10 +1,12 @@
-/** The head of a response for the client: takes from the service's what may go on, and writes it. */
+/** The head of a response for the client: takes from the service's what may go on. */
 
-import { namedByConnection, type ResponseFieldKind, responseFieldKind, withoutFields } from './fields.ts'
-import type { ReceivedResponse } from './response-parser.ts'
-import { linksThrough, targetOfLocation } from './target.ts'
+import { namedByConnection, withoutFields } from '../http1/field-list.ts'
+import type { HeadToWrite } from '../http1/head-writer.ts'
+import type { ReceivedResponse } from '../http1/response-parser.ts'
+import { type ResponseFieldKind, responseFieldKind } from './fields.ts'
+import { linksThrough, targetOfLocation } from './targets.ts'
 
-export class ResponseHead {
+export class ResponseHead implements HeadToWrite {
   readonly status: number
   readonly reason: string
   /** A flat list of names and values that go on to the client, with order, case and duplicates as received. */
@@ -15,22 +17,14 @@ export class ResponseHead {
   readonly hasContent: boolean
   hasDate = false
   /** Its `Vary` names the org, or everything. */
-  variesByOrg = false
-  /** The protocol that the service switches to, in lower case. */
-  upgrade: string | undefined = undefined
-  /** True if the service keeps the connection; for how long, if it says so. */
-  readonly keepsAlive: boolean
-  readonly keepAliveSeconds: number | undefined
+  #variesByOrg = false
   #namesTargets = false
 
-  constructor(received: Omit<ReceivedResponse, 'minorVersion' | 'isChunked'>) {
-    const { status, reason, contentLength, hasContent, rawFields, keepsAlive, keepAliveSeconds } = received
+  constructor({ status, reason, contentLength, hasContent, rawFields }: ReceivedResponse) {
     this.status = status
     this.reason = reason
     this.contentLength = contentLength
     this.hasContent = hasContent
-    this.keepsAlive = keepsAlive
-    this.keepAliveSeconds = keepAliveSeconds
     let connection = ''
     for (let i = 0; i + 1 < rawFields.length; i += 2) {
       const name = rawFields[i] as string
@@ -43,12 +37,9 @@ export class ResponseHead {
     if (connection !== '') this.#obeyConnection(connection)
     // It must not state one (RFC 9110 §8.6).
     if (status === NO_CONTENT) this.fields = withoutFields(this.fields, LENGTH_NAME)
-  }
-
-  /** The challenges of `WWW-Authenticate` (RFC 9110 §11.6.1). */
-  get challenge(): string {
-    const { fields } = this
-    return fields.filter((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === 'www-authenticate').join(', ')
+    // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
+    // to another (RFC 9111 §4.1).
+    if (!this.#variesByOrg && status !== SWITCHING_PROTOCOLS) this.fields.push('Vary', 'X-Org-Id')
   }
 
   /** Fields that mean something to this gateway. */
@@ -67,14 +58,13 @@ export class ResponseHead {
         this.#namesTargets = true
         break
       case 'upgrade':
-        this.upgrade = value.toLowerCase()
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
         if (this.status !== UPGRADE_REQUIRED) return
         break
       case 'vary':
         if (value === '') break
-        if (!this.variesByOrg && !VARIES_BY_ORG.test(value)) passed = `${value}, X-Org-Id`
-        this.variesByOrg = true
+        if (!this.#variesByOrg && !VARIES_BY_ORG.test(value)) passed = `${value}, X-Org-Id`
+        this.#variesByOrg = true
         break
       case 'proxy-status':
         passed = withoutOurStatus(value)
@@ -104,15 +94,11 @@ export class ResponseHead {
     named.delete('content-length') // the length belongs to the message, even if `Connection` names it
     this.fields = withoutFields(this.fields, named)
     if (named.has('date')) this.hasDate = false
-    if (named.has('vary')) this.variesByOrg = false
+    if (named.has('vary')) this.#variesByOrg = false
   }
 }
 
-export interface EndpointAnswer extends Pick<ResponseHead, 'status' | 'fields'> {
-  /** Of an error, as much as came, and only if the caller asked for it. */
-  readonly content: Buffer
-}
-
+const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
 const UPGRADE_REQUIRED = 426
 
@@ -138,43 +124,6 @@ function withoutOurStatus(value: string): string {
       start = i + 1
     }
   }
-  // Where a quoted string does not end, a client may see other members than we do (RFC 9651 §4.2.5).
+  // Where a quoted string does not end, a client may see other members than we do, also in the next field (RFC 9651 §4.2.5).
   return isQuoted ? '' : others.join(', ')
-}
-
-/**
- * Returns the head in latin1. Adds a `Date` if the service sent none (RFC 9110 §6.6.1), a `Vary`, and `connectionLines`.
- */
-export function responseHeadText(
-  head: ResponseHead,
-  isChunked: boolean,
-  date: HttpDate,
-  connectionLines: string,
-): string {
-  const { fields } = head
-  let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n`
-  for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
-  if (!head.hasDate) text += `Date: ${date.now}\r\n`
-  // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
-  // to another (RFC 9111 §4.1).
-  if (!head.variesByOrg) text += 'Vary: X-Org-Id\r\n'
-  if (isChunked) text += 'Transfer-Encoding: chunked\r\n'
-  // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
-  if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
-  return `${text}${connectionLines}\r\n`
-}
-
-/** The time of day as `Date` has it (RFC 9110 §5.6.7). Rendered once a second. */
-export class HttpDate {
-  #second = Number.NaN
-  #text = ''
-
-  get now(): string {
-    const second = Math.floor(Date.now() / 1_000)
-    if (second !== this.#second) {
-      this.#second = second
-      this.#text = new Date(second * 1_000).toUTCString()
-    }
-    return this.#text
-  }
 }

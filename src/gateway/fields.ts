@@ -172,35 +172,6 @@ export const responseFieldKind = remembering((name) => {
 
 export type ResponseFieldKind = ReturnType<typeof responseFieldKind>
 
-/** The fields that `Connection` names, in lower case. Usually there are none, and the result is undefined. */
-export function namedByConnection(value = ''): Set<string> | undefined {
-  if (value === '' || value === 'keep-alive' || value === 'close' || value === 'Keep-Alive') return undefined
-  let named: Set<string> | undefined
-  // At commas only, as Node's parser does: by another reading, one of the two would take a request for an upgrade.
-  for (const option of value.toLowerCase().split(',')) {
-    const [name = '', ...others] = option.split(/[\t ]+/).filter((word) => word !== '')
-    if (others.length > 0 || name === '' || name === 'close' || name === 'keep-alive') continue
-    named ??= new Set()
-    named.add(name)
-  }
-  return named
-}
-
-/** The first value in a flat list; empty if there is none. */
-export function fieldValue(fields: readonly string[], lowerCaseName: string): string {
-  return fields.find((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === lowerCaseName) ?? ''
-}
-
-/** A copy of the flat list without the fields of these lower-case names. */
-export function withoutFields(fields: readonly string[], names: ReadonlySet<string>): string[] {
-  const kept: string[] = []
-  for (let i = 0; i + 1 < fields.length; i += 2) {
-    const name = fields[i] as string
-    if (!names.has(name.toLowerCase())) kept.push(name, fields[i + 1] as string)
-  }
-  return kept
-}
-
 /** Matches a character that no field value may hold (RFC 9110 §5.5). Allows obs-text, read as latin1. */
 const NOT_FIELD_VALUE = /[^\t\x20-\x7e\x80-\xff]/
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { gatherFields } from '../../../src/http1/fields.ts'
+import { gatherFields } from '../../../src/gateway/fields.ts'
 import { collectGarbage } from '../../support/collect-garbage.ts'
 
 // `test/program/behaviour/request-fields.test.ts` and `test/attacks` send the names that matter.
