@@ -139,6 +139,11 @@ export class Metrics {
     this.#isSidecar = isSidecar
   }
 
+  /** The counts of these callers begin at zero. */
+  use({ callers }: { readonly callers: readonly { readonly name: string }[] }): void {
+    this.requests.callers.know(callers.map(({ name }) => name))
+  }
+
   requestEnded(record: RequestRecord): void {
     const { method, status, code, token, repeat, rejection, reason, caller, dispatchedAt, respondedAt } = record
     const durationMs = record.endedAt - record.startedAt

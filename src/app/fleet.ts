@@ -4,29 +4,38 @@ import type { Config } from '../config/schema.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
 import { targetPrefix } from '../http1/target.ts'
+import type { ConnectorOptions } from '../origin/connector.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
-import type { LiveConnections } from './origin.ts'
+import type { Part } from './part.ts'
 
-/** Undefined without `fleet.store`. Does not wait for the store. A reload may change the password in `live`. */
+/** Undefined without `fleet.store`. Does not wait for the store. */
 export async function openFleet(
   { app, baseUrl, fleet: settings, tokens }: Config,
-  live: Pick<LiveConnections, 'lookup'> & { readonly config: Config },
   observer: StoreObserver,
-): Promise<Fleet | undefined> {
+  lookup?: ConnectorOptions['lookup'],
+): Promise<(Part & { readonly fleet: Fleet }) | undefined> {
   if (settings.store === undefined || app === undefined) return undefined
   // Loads the Redis client, too, which keeps the process busy for about 100 ms. Later, a request would lose that time.
   const { Fleet } = await import('../fleet/fleet.ts')
-  return new Fleet({
+  let { passwordFile } = settings
+  const fleet = new Fleet({
     baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
     ...app,
     store: {
       ...settings,
       address: settings.store,
-      password: () => live.config.fleet.passwordFile?.content,
-      lookup: live.lookup,
+      password: () => passwordFile?.content,
+      lookup,
       secureContext: contextTrusting(settings.caFile?.content),
       observer,
     },
     mintTimeoutMs: tokens.mintTimeoutMs,
   })
+  return {
+    fleet,
+    use: (latest) => {
+      passwordFile = latest.fleet.passwordFile
+    },
+    close: () => fleet.close(),
+  }
 }

@@ -68,9 +68,9 @@ export class Log {
     return this.#destination.problem
   }
 
-  setVolume(volume: LogVolume): void {
-    this.logger.level = volume.level
-    this.#volume = volume
+  use({ log }: { readonly log: LogVolume }): void {
+    this.logger.level = log.level
+    this.#volume = log
   }
 
   /** Writes the line of a request that has ended. */

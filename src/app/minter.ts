@@ -1,54 +1,39 @@
 /** Both roles of a minter, from the configuration: the listener for sidecars, and a sidecar's source of tokens. */
 
-import type { SecureContext } from 'node:tls'
 import { isRemote } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { admitTokenRequest } from '../gateway/admission.ts'
 import { Reception } from '../gateway/reception.ts'
 import { Listener } from '../listener/server.ts'
-import type { TlsMaterial } from '../listener/tls.ts'
 import { MinterSource } from '../minter/minter-source.ts'
 import { TokenGiver } from '../minter/token-giver.ts'
 import { TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
-import { Origin } from '../origin/origin.ts'
+import type { Origin } from '../origin/origin.ts'
 import type { TokenCache } from '../token/token-cache.ts'
-import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
+import { Entrance, otherDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
-import type { LiveConnections } from './origin.ts'
 import type { LiveRules } from './rules.ts'
 
 type MinterUrl = NonNullable<Config['minter']['url']>
 
-/** Trusts the CA of the minter and no other, if it is named: no public one speaks for a private name. */
-export function minterContext({ caFile, certFile, certKeyFile }: Config['minter']): SecureContext | undefined {
-  const shown = certFile && certKeyFile && { cert: certFile.content, key: certKeyFile.content.reveal() }
-  return contextTrusting(caFile?.content, shown, 'no others')
-}
-
 /** The part of `listen.maxInFlight` that one caller may have at the minter, so that it cannot keep the others out. */
 const CALLER_SHARE = 1 / 4
 
-export interface MinterParts {
-  readonly reception: Pick<Reception<never>, 'requestsInFlight'>
-  readonly listener: Listener
-}
-
-/** The listener for sidecars; undefined unless `minter.address` is set. */
+/** The entrance for sidecars; undefined unless `minter.address` is set. */
 export function openMinter(
-  { listen, minter }: Config,
+  config: Config,
   side: { readonly tokens: TokenCache },
   rules: LiveRules,
-  newRequestId: () => string,
-  otherDescriptors: number,
   events: Events,
-): MinterParts | undefined {
+): Entrance | undefined {
+  const { listen, minter } = config
   if (minter.address === undefined) return undefined
   const allowRemote = isRemote(minter.address)
   const desk = {
     ...listen,
-    newRequestId,
+    newRequestId: requestIds(),
     giver: new TokenGiver(side.tokens),
     observer: events,
   }
@@ -66,38 +51,17 @@ export function openMinter(
       ...listen,
       address: minter.address,
       allowRemote,
-      tls: tlsMaterial(minter.tls),
-      otherDescriptors,
+      tls: minter.tls,
+      otherDescriptors: otherDescriptors(config),
       tunnels: () => 0,
       observer: events,
     },
     reception,
   )
-  return { reception, listener }
-}
-
-export function tlsMaterial({ certFile, keyFile, clientCaFile }: Config['listen']['tls']): TlsMaterial | undefined {
-  if (certFile === undefined || keyFile === undefined) return undefined
-  return { certificates: certFile.content, key: keyFile.content, clientCaCertificates: clientCaFile?.content }
-}
-
-/** A pool of connections to the minter. */
-export function openMinterOrigin(
-  url: MinterUrl,
-  { origin, tokens }: Pick<Config, 'origin' | 'tokens'>,
-  live: LiveConnections,
-): Origin {
-  return new Origin({
-    baseUrl: url.baseUrl,
-    socketPath: url.socketPath,
-    connections: tokens.mintConcurrency,
-    connectTimeoutMs: origin.connectTimeoutMs,
-    maxConnectionAgeMs: origin.maxConnectionAgeMs,
-    lookup: live.lookup,
-    get secureContext() {
-      return live.secureContext
-    },
-  })
+  return new Entrance(listener, reception, rules, ({ callers, minter: { tls } }) => ({
+    socketPaths: callers.map(({ minterSocket }) => minterSocket),
+    tls,
+  }))
 }
 
 /**
@@ -106,19 +70,19 @@ export function openMinterOrigin(
  */
 const LONGEST_CALL = 0.92
 
-/** A reload may change `live`. */
+/** `settings` are those of the moment: a reload may change the credential. */
 export function openMinterSource(
   url: MinterUrl,
   config: Config,
   origin: Origin,
-  live: { readonly config: Config },
+  settings: () => Config['minter'],
   observer: Pick<Events, 'minterAsked'>,
 ): MinterSource {
   const own = ['host', url.baseUrl.host, 'user-agent', `org-access-proxy/${readVersion()}`]
   const source: MinterSource = new MinterSource({
     minter: url.text,
     credential() {
-      const { keyFile, jwtFile } = live.config.minter
+      const { keyFile, jwtFile } = settings()
       const key = (keyFile ?? jwtFile)?.content
       return key === undefined ? [] : ['x-proxy-key', key.reveal()]
     },

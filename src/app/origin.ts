@@ -14,18 +14,67 @@ import { tokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver, TokenSource } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
+import type { Commit, Part } from './part.ts'
 
-/** The certificates of TLS with the service; undefined for those of the runtime. */
-export function serviceContext({ caFile, certFile, keyFile }: Config['origin']): SecureContext | undefined {
-  const shown = certFile && keyFile && { cert: certFile.content, key: keyFile.content.reveal() }
-  return contextTrusting(caFile?.content, shown)
+type TlsFiles = Pick<Config['origin'], 'caFile' | 'certFile' | 'keyFile'>
+
+/** What new connections need: the look-up of names, and certificates, which a reload replaces. */
+export class LiveConnections implements Part {
+  readonly lookup: ConnectorOptions['lookup']
+  /** Undefined for the certificates of the runtime. */
+  secureContext: SecureContext | undefined
+  readonly #filesOf: (config: Config) => TlsFiles
+  readonly #others: 'others too' | 'no others'
+  #version = ''
+
+  private constructor(
+    config: Config,
+    filesOf: (config: Config) => TlsFiles,
+    others: 'others too' | 'no others',
+    lookup: ConnectorOptions['lookup'],
+  ) {
+    this.#filesOf = filesOf
+    this.#others = others
+    this.lookup = lookup
+    this.prepare(config)?.()
+  }
+
+  static of(config: Config, lookup?: ConnectorOptions['lookup']) {
+    const to = (others: 'others too' | 'no others', filesOf: (config: Config) => TlsFiles) =>
+      new LiveConnections(config, filesOf, others, lookup)
+    return {
+      service: to('others too', ({ origin }) => origin),
+      /** On a host of its own, to which the client certificate is not shown. */
+      endpoint: to('others too', ({ origin, tokens }) =>
+        tokens.endpoint.base === undefined ? {} : { caFile: origin.caFile },
+      ),
+      /** Trusts the CA of the minter and no other, if it is named: no public one speaks for a private name. */
+      minter: to('no others', ({ minter: { certKeyFile: keyFile, ...files } }) => ({ ...files, keyFile })),
+    }
+  }
+
+  /** A context costs tens of milliseconds and a mebibyte. */
+  prepare(config: Config): Commit | undefined {
+    const { caFile, certFile, keyFile } = this.#filesOf(config)
+    const version = [caFile, certFile, keyFile].map((file) => file?.digest).join()
+    if (version === this.#version) return undefined
+    const shown = certFile && keyFile && { cert: certFile.content, key: keyFile.content.reveal() }
+    const secureContext = contextTrusting(caFile?.content, shown, this.#others)
+    return (isTaken = true) => {
+      if (!isTaken) return
+      this.#version = version
+      this.secureContext = secureContext
+    }
+  }
 }
 
-export type LiveConnections = Pick<ConnectorOptions, 'secureContext' | 'lookup'>
+interface Destination extends Pick<Config, 'baseUrl' | 'origin' | 'proxies'> {
+  readonly socketPath?: string | undefined
+}
 
-/** Returns a pool of at most `connections`. A reload may change `live`, so it is read at each use. */
+/** Returns a pool of at most `connections`. */
 export function openOrigin(
-  { baseUrl, origin, proxies }: Pick<Config, 'baseUrl' | 'origin' | 'proxies'>,
+  { baseUrl, socketPath, origin, proxies }: Destination,
   connections: number,
   live: LiveConnections,
   limits?: TimeLimits,
@@ -33,6 +82,7 @@ export function openOrigin(
   return new Origin({
     ...limits,
     baseUrl,
+    socketPath,
     connections,
     connectTimeoutMs: origin.connectTimeoutMs,
     maxConnectionAgeMs: origin.maxConnectionAgeMs,
@@ -44,23 +94,18 @@ export function openOrigin(
   })
 }
 
-/** A pool for the calls of the token endpoint, which may be on another host: the client certificate is for the service alone. */
-export function openEndpointOrigin(
+/** A pool for mints: to the token endpoint, or to the minter of a sidecar. */
+export function openMintOrigin(
   config: Config,
   connections: number,
-  live: LiveConnections & { readonly config: Config },
+  live: ReturnType<typeof LiveConnections.of>,
 ): Origin {
-  const { base } = config.tokens.endpoint
-  if (base === undefined) return openOrigin(config, connections, live)
-  let known: { readonly caFile: unknown; readonly context: SecureContext | undefined } | undefined
-  return openOrigin({ ...config, baseUrl: base }, connections, {
-    lookup: live.lookup,
-    get secureContext() {
-      const { caFile } = live.config.origin
-      if (known?.caFile !== caFile) known = { caFile, context: contextTrusting(caFile?.content) }
-      return known?.context
-    },
-  })
+  const { minter, origin, tokens } = config
+  if (minter.url !== undefined)
+    return openOrigin({ ...minter.url, origin, proxies: undefined }, connections, live.minter)
+  const { base } = tokens.endpoint
+  if (base === undefined) return openOrigin(config, connections, live.service)
+  return openOrigin({ ...config, baseUrl: base }, connections, live.endpoint)
 }
 
 /** Of `tokens.mintTimeout`, so that a call gives its place back before those who wait for it give up. */

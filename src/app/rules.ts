@@ -13,14 +13,17 @@ import type { ListenAddress } from '../listener/bind.ts'
 import type { Secret } from '../secret.ts'
 import { closedPath } from '../token/token-request.ts'
 import { keySetDownload } from './origin.ts'
+import type { Part } from './part.ts'
 
-export class LiveRules {
+export class LiveRules implements Part {
   current: AdmissionRules
   /** The same for connections on unix sockets. */
   onSocket: AdmissionRules
   readonly #keySets: KeySets
   readonly #isTokenEndpoint: AdmissionRules['isTokenEndpoint']
   readonly #instance = randomBytes(9).toString('base64url')
+  /** Tells who is a caller no more, or has to show another identity, since the last configuration was taken over. */
+  isLost: (caller: Caller | undefined) => boolean = () => false
 
   constructor(config: Config, events: Omit<KeySetsObserver, 'keySetChanged'>, lookup?: LookupFunction) {
     this.#keySets = new KeySets(
@@ -42,18 +45,16 @@ export class LiveRules {
     return this.#keySets.failing
   }
 
-  /**
-   * Later requests are admitted under the rules of `config`. Returns a test of who sent a request before: true if its identity
-   * is gone, or if everybody has to show another one now.
-   */
-  use(config: Config): (caller: Caller | undefined) => boolean {
+  /** Later requests are admitted under the rules of `config`. */
+  use(config: Config): void {
     const before = this.current
     this.current = this.#rulesOf(config, before.callers)
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
     const { callers } = this.current
     const key = config.listen.callerKeyFile?.content
     const isNewKey = key !== undefined && before.isCallerKey?.(key.reveal()) !== true
-    return (caller) => (caller === undefined ? isNewKey || callers !== undefined : callers?.stillKnow(caller) !== true)
+    this.isLost = (caller) =>
+      caller === undefined ? isNewKey || callers !== undefined : callers?.stillKnow(caller) !== true
   }
 
   close(): void {
@@ -110,16 +111,6 @@ export function adminHosts({ admin, listen }: Config): HostList {
 function hostOf(address: ListenAddress | 'off'): string[] {
   if (address === 'off' || address.kind === 'unix') return []
   return [address.host.includes(':') ? `[${address.host}]` : address.host]
-}
-
-/** The paths of the sockets that callers have to themselves. */
-export function callerSockets({ callers }: Config): string[] {
-  return callers.flatMap(({ socket }) => socket ?? [])
-}
-
-/** The same at the minter. */
-export function minterSockets({ callers }: Config): string[] {
-  return callers.flatMap(({ minterSocket }) => minterSocket ?? [])
 }
 
 /** Compares in constant time. Digests have one length, so the time says nothing about the length of the key either. */

@@ -17,19 +17,21 @@ import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openMinterSource } from './minter.ts'
 import { openTokenEndpoint } from './origin.ts'
+import type { Part } from './part.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
 const WARM_AT_ONCE = 8
 /** While the App is rejected, or the minter is lost or refuses this sidecar. Pauses hold most of them back. */
 const ASK_AGAIN_MS = 1_000
 
-export class TokenSide {
+export class TokenSide implements Part {
   /** Undefined for a sidecar of a minter. */
   readonly credentials: AppCredentials | undefined
   /** Set for a sidecar alone. */
   readonly minter: MinterSource | undefined
   readonly tokens: TokenCache
   readonly budget: Budget
+  #minterSettings: Config['minter']
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: Events
@@ -44,15 +46,10 @@ export class TokenSide {
   #minterState: ErrorCode | 'lost' | undefined
 
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
-  constructor(
-    config: Config,
-    origin: Origin,
-    events: Events,
-    fleet: Fleet | undefined,
-    live: { readonly config: Config },
-  ) {
+  constructor(config: Config, origin: Origin, events: Events, fleet: Fleet | undefined) {
     const { tokens: settings } = config
     const appSecretFile = config.appSecretFile?.path
+    this.#minterSettings = config.minter
     this.#warmOrgs = settings.warm
     this.#auth = settings.auth
     this.#origin = origin
@@ -60,7 +57,7 @@ export class TokenSide {
     const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
     const { url } = config.minter
     if (url !== undefined) {
-      this.minter = openMinterSource(url, config, origin, live, {
+      this.minter = openMinterSource(url, config, origin, () => this.#minterSettings, {
         minterAsked: (mint) => {
           if (isEnding()) return
           events.minterAsked(mint)
@@ -158,6 +155,10 @@ export class TokenSide {
       this.#secretFileProblem = problem
       if (problem !== former) this.#events.secretUnusable(file, problem)
     }
+  }
+
+  use({ minter }: Config): void {
+    this.#minterSettings = minter
   }
 
   close(): void {

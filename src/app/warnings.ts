@@ -1,52 +1,43 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
-import { X509Certificate } from 'node:crypto'
 import type { WarningChecks } from '../admin/warnings.ts'
 import type { Config } from '../config/schema.ts'
 import { causeForOperator, PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
-import type { Reception } from '../gateway/reception.ts'
-import type { Listener } from '../listener/server.ts'
 import type { Names } from '../lookup.ts'
 import type { OrgId } from '../org-id.ts'
 import { endpointText } from '../token/token-request.ts'
 import type { Traces } from '../traces/traces.ts'
+import type { Certificates } from './certificates.ts'
+import type { Entrance } from './entrance.ts'
 import type { Log } from './log.ts'
-import type { MinterParts } from './minter.ts'
 import type { ConfigReload } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
 
 /** The parts whose states are told. */
-interface WatchedParts {
+export interface WatchedParts {
+  readonly config: Config
   readonly side: TokenSide
-  readonly listener: Listener
-  readonly reception: Pick<Reception<never>, 'cookieDroppedAt'>
+  readonly apps: Entrance
+  readonly minter: Entrance | undefined
   readonly rules: LiveRules
   readonly log: Log
   readonly reload: ConfigReload
   readonly fleet: Fleet | undefined
-  readonly minter: MinterParts | undefined
   readonly traces: Traces | undefined
   readonly names: Names
-  readonly live: { readonly config: Config }
+  readonly certificates: Certificates
 }
 
 export function warningsOf(parts: WatchedParts): WarningChecks {
-  const { side, listener, reception, rules, log, reload, fleet, minter, traces, names, live } = parts
-  let known: { readonly config: Config; readonly certificates: readonly Certificate[] } | undefined
-  /** Of the configuration in use. Asked every few seconds, so they are read once for each configuration. */
-  const certificates = () => {
-    const { config } = live
-    if (known?.config !== config) known = { config, certificates: certificatesOf(config) }
-    return known.certificates
-  }
+  const { config, side, apps, minter, rules, log, reload, fleet, traces, names, certificates } = parts
   return {
     orgs_paused() {
       const { troubled } = side.budget
       const told = troubled.filter(({ error }) => error.trouble !== 'credentials' || !side.seemCredentialsRejected)
       if (told.length === 0) return undefined
-      const call = endpointText({ baseUrl: live.config.baseUrl, endpoint: live.config.tokens.endpoint })
+      const call = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
       const causes = [...new Set(told.map(({ error }) => causeForOperator(error) ?? ''))]
         .slice(0, MAX_NAMED)
         .map((cause) => {
@@ -146,7 +137,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return `No token can be had: the minter answers ${PROBLEMS[code].status} ${code}. Tokens that are held go on working. ${remedyOf(code, true).detail}`
     },
     connections_refused() {
-      const refusing = [listener.limit, ...(minter === undefined ? [] : [minter.listener.limit])]
+      const refusing = [apps, minter].flatMap((entrance) => entrance?.listener.limit ?? [])
       const limit = refusing.find(({ isRefusing }) => isRefusing)
       if (limit === undefined) return undefined
       const { most, setting } = limit
@@ -157,11 +148,11 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (refused.length > 0) {
         return `A changed certificate or key is not in use, but the one before it: ${refused.join('; ')}.`
       }
-      const ends = certificates().filter(endsSoon).map(describeEnd)
-      return ends.length === 0 ? undefined : `${ends.join(' ')} Put new ones into their files.`
+      const { ending } = certificates
+      return ending.length === 0 ? undefined : `${ending.join(' ')} Put new ones into their files.`
     },
     cookies_dropped() {
-      const leftMs = reception.cookieDroppedAt + COOKIE_EPISODE_MS - performance.now()
+      const leftMs = apps.reception.cookieDroppedAt + COOKIE_EPISODE_MS - performance.now()
       if (leftMs <= 0) return undefined
       const text =
         'Apps send cookies, which the proxy drops, because the cookie jar of an app mixes the sessions of all Orgs. If an app needs them, and has a jar for each Org, set origin.sendCookies.'
@@ -186,45 +177,7 @@ const LOG_PROBLEMS: Readonly<Record<string, string>> = {
 }
 
 const CERTIFICATE_SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
-const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 const COOKIE_EPISODE_MS = 3_600_000
-const WEEK_MS = 7 * 86_400_000
-
-interface Certificate {
-  readonly setting: string
-  readonly subject: string
-  /** Milliseconds since the epoch. */
-  readonly from: number
-  readonly to: number
-}
-
-/** Those that others check, and the CAs of clients, each with its chain: an intermediate that has ended breaks it, too. */
-function certificatesOf({ listen, origin, minter }: Config): Certificate[] {
-  const files = {
-    'listen.tls.certFile': listen.tls.certFile,
-    'listen.tls.clientCaFile': listen.tls.clientCaFile,
-    'origin.certFile': origin.certFile,
-    'minter.tls.certFile': minter.tls.certFile,
-    'minter.tls.clientCaFile': minter.tls.clientCaFile,
-    'minter.certFile': minter.certFile,
-  }
-  return Object.entries(files).flatMap(([setting, file]) =>
-    (file?.content.match(PEM) ?? []).map((pem) => {
-      const { subject, validFrom, validTo } = new X509Certificate(pem)
-      return { setting, subject: subject.replaceAll('\n', ', '), from: Date.parse(validFrom), to: Date.parse(validTo) }
-    }),
-  )
-}
-
-/** The last sixth of its life, but not more than a week: one of hours is renewed every few hours. */
-function endsSoon({ from, to }: Certificate): boolean {
-  return to - Date.now() < Math.min(WEEK_MS, (to - from) / 6)
-}
-
-function describeEnd({ setting, subject, to }: Certificate): string {
-  return `The certificate "${subject}" of ${setting} ${to > Date.now() ? 'ends' : 'ended'} at ${new Date(to).toISOString()}.`
-}
-
 const MAX_NAMED = 3
 
 function named(orgs: readonly string[]): string {

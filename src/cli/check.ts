@@ -1,8 +1,8 @@
 /** `check`: prints the configuration, each value with its source, and gets one token if asked to. */
 
 import { openFleet } from '../app/fleet.ts'
-import { minterContext, openMinterOrigin, openMinterSource } from '../app/minter.ts'
-import { openEndpointOrigin, openTokenEndpoint, serviceContext } from '../app/origin.ts'
+import { openMinterSource } from '../app/minter.ts'
+import { LiveConnections, openMintOrigin, openTokenEndpoint } from '../app/origin.ts'
 import { type LoadedConfig, loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
@@ -92,25 +92,22 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
     settle = resolve
   })
   const observer = { storeLost: settle, storeBack: () => settle(), storeAsked: () => undefined }
-  const fleet = await openFleet(config, { config }, observer)
+  const shared = await openFleet(config, observer)
   await problem
-  await fleet?.close()
+  await shared?.close?.()
   return problem
 }
 
 /** Makes one call of the token endpoint, or of the minter, and resolves with what that tells its observer. */
 async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { app, minter } = config
-  const origin =
-    minter.url === undefined
-      ? openEndpointOrigin(config, 1, { config, secureContext: serviceContext(config.origin) })
-      : openMinterOrigin(minter.url, config, { secureContext: minterContext(minter) })
+  const origin = openMintOrigin(config, 1, LiveConnections.of(config))
   try {
     return await new Promise((resolve, reject) => {
       const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret, config.tokens.auth))
       const observer = { mintSettled: resolve, minterAsked: resolve }
       const source = credentials && openTokenEndpoint(config, origin, credentials, observer)
-      const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, { config }, observer))
+      const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, () => minter, observer))
       asked?.mint(org).catch(reject)
     })
   } finally {

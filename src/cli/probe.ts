@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline/promises'
-import { openEndpointOrigin, openOrigin, openWire, serviceContext } from '../app/origin.ts'
+import { LiveConnections, openMintOrigin, openOrigin, openWire } from '../app/origin.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
 import { settingsByKey } from '../config/settings.ts'
@@ -91,10 +91,10 @@ async function ask(
   const appKey = new AppKey(appId, appSecret, tokens.auth)
   const mintRequest = async (org: OrgId) =>
     tokenRequest(call, org, await appKey.prove(endpointUrl(call, org)), userAgent)
-  const live = { config, secureContext: serviceContext(config.origin) }
+  const live = LiveConnections.of(config)
   const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
   const open = (to: 'service' | 'endpoint') =>
-    openWire((to === 'service' ? openOrigin : openEndpointOrigin)(config, 1, live), timeoutMs)
+    openWire(to === 'service' ? openOrigin(config, 1, live.service) : openMintOrigin(config, 1, live), timeoutMs)
   const pair = Buffer.from(`${appId}:${appSecret.reveal()}`).toString('base64')
   const secrets = [appSecret, new Secret(pair)]
   const asker = new Asker({ baseUrl, path, field, userAgent, mintRequest, secrets, open, signal, clock })

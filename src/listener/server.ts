@@ -9,7 +9,7 @@ import { ClientConnection, type ConnectionOwner, type ConnectionSource, type Wai
 import type { ClientResponse } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import type { RequestHandler } from './request-handler.ts'
-import { ListenerTls, type TlsMaterial } from './tls.ts'
+import { ListenerTls, type TlsSettings } from './tls.ts'
 
 export interface ListenerObserver {
   /** The first refusal after a pause of ten seconds. */
@@ -24,8 +24,8 @@ export interface ListenerOptions extends WaitLimits {
   /** Listening sockets to use instead of binding `address`. */
   readonly inheritedSockets?: readonly number[] | undefined
   readonly allowRemote: boolean
-  /** Undefined: plain HTTP. The sockets of callers are never under TLS. */
-  readonly tls?: TlsMaterial | undefined
+  /** The sockets of callers are never under TLS. */
+  readonly tls: TlsSettings
   readonly maxConnections: number
   /** Of a request: its head, and its trailers. */
   readonly maxHeadSizeBytes: number
@@ -54,13 +54,13 @@ export class Listener implements ConnectionOwner {
     this.options = options
     this.handler = handler
     // Anyone on the network can make handshakes fail, so this is logged at the level debug.
-    this.tls =
-      options.tls &&
-      new ListenerTls(options.tls, options.headersTimeoutMs, {
+    if (options.tls.certFile !== undefined) {
+      this.tls = new ListenerTls(options.tls, options.headersTimeoutMs, {
         opened: (socket, carrier, certificate) =>
           this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
         handshakeFailed: (code) => options.observer.handshakeFailed(code),
       })
+    }
     this.limit = new ConnectionLimit(options.maxConnections, options.otherDescriptors, options.tunnels)
   }
 
@@ -85,8 +85,8 @@ export class Listener implements ConnectionOwner {
    * use, and cannot fail: other sockets of callers are closed, and so are connections of a client CA that is gone, when their
    * current request has finished; or, unless it `isTaken`, closes what was opened. @throws The system's error, or if the certificates do not fit; then nothing has changed.
    */
-  async prepare(callerSockets: readonly string[], tls?: TlsMaterial): Promise<(isTaken?: boolean) => void> {
-    const useTls = tls && this.tls?.prepare(tls)
+  async prepare(callerSockets: readonly string[], tls: TlsSettings): Promise<(isTaken?: boolean) => void> {
+    const useTls = this.tls?.prepare(tls)
     const opened = new Map<string, Bound>()
     try {
       for (const path of callerSockets) {

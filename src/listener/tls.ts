@@ -4,16 +4,17 @@ import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
+import type { Secret } from '../secret.ts'
 import { type ClientCertificate, certificateOf } from './client-certificate.ts'
 import { type Handshake, TlsPeers } from './tls-peers.ts'
 
 /** The content of the files, all in PEM. */
-export interface TlsMaterial {
-  /** The certificate of the listener, and its chain. */
-  readonly certificates: string
-  readonly key: { reveal(): string }
+export interface TlsSettings {
+  /** The certificate of the listener, and its chain. Undefined: plain HTTP. */
+  readonly certFile?: { readonly content: string } | undefined
+  readonly keyFile?: { readonly content: Secret } | undefined
   /** If set, clients are asked for a certificate, which these CAs must have issued. */
-  readonly clientCaCertificates: string | undefined
+  readonly clientCaFile?: { readonly content: string } | undefined
 }
 
 export interface TlsEvents {
@@ -72,7 +73,7 @@ interface Traffic {
 }
 
 export class ListenerTls {
-  #material: TlsMaterial
+  #settings: TlsSettings
   /** It listens nowhere: sockets are given to it. A reload replaces it. */
   #server: Server
   readonly #handshakeTimeoutMs: number
@@ -84,11 +85,11 @@ export class ListenerTls {
   readonly #looking: NodeJS.Timeout
 
   /** `handshakeTimeoutMs`: for all of a handshake. */
-  constructor(material: TlsMaterial, handshakeTimeoutMs: number, events: TlsEvents) {
-    this.#material = material
+  constructor(settings: TlsSettings, handshakeTimeoutMs: number, events: TlsEvents) {
+    this.#settings = settings
     this.#handshakeTimeoutMs = handshakeTimeoutMs
     this.#events = events
-    this.#server = this.#newServer(material)
+    this.#server = this.#newServer(settings)
     this.#peers = new TlsPeers(handshakeTimeoutMs / 2)
     this.#looking = setInterval(() => this.#look(performance.now()), LOOK_MS).unref()
   }
@@ -97,12 +98,12 @@ export class ListenerTls {
     return this.#openings.size
   }
 
-  #newServer({ certificates, key, clientCaCertificates }: TlsMaterial): Server {
-    const asksForCertificate = clientCaCertificates !== undefined
+  #newServer({ certFile, keyFile, clientCaFile }: TlsSettings): Server {
+    const asksForCertificate = clientCaFile !== undefined
     const server = createServer({
-      cert: certificates,
-      key: key.reveal(),
-      ca: clientCaCertificates,
+      cert: certFile?.content,
+      key: keyFile?.content.reveal(),
+      ca: clientCaFile?.content,
       minVersion: 'TLSv1.2',
       // A resumed session brings the certificate of its first handshake, however old that is, and whatever the client has now.
       secureOptions: asksForCertificate ? SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET : SSL_OP_NO_RENEGOTIATION,
@@ -216,18 +217,19 @@ export class ListenerTls {
   }
 
   /**
-   * Returns a function that makes later handshakes use `material`, and cannot fail. A new context has new ticket keys, so no
+   * Returns a function that makes later handshakes use `settings`, and cannot fail. A new context has new ticket keys, so no
    * session from before can be resumed. The function returns true if a CA of clients is gone; then a handshake that has begun
    * fails if its client shows a certificate. @throws if the certificates cannot be used.
    */
-  prepare(material: TlsMaterial): () => boolean {
-    const server = this.#newServer(material)
+  prepare(settings: TlsSettings): () => boolean {
+    const former = this.#settings
+    if (isSame(settings, former)) return () => false
+    const server = this.#newServer(settings)
     return () => {
-      const remaining = material.clientCaCertificates ?? ''
-      const former = this.#material.clientCaCertificates?.match(CERTIFICATE) ?? []
+      const remaining = settings.clientCaFile?.content ?? ''
       this.#server = server
-      this.#material = material
-      const isOneGone = former.some((ca) => !remaining.includes(ca))
+      this.#settings = settings
+      const isOneGone = former.clientCaFile?.content.match(CERTIFICATE)?.some((ca) => !remaining.includes(ca)) === true
       if (isOneGone) for (const opening of this.#openings.values()) opening.isDistrusted = opening.hasStarted
       return isOneGone
     }
@@ -242,6 +244,12 @@ export class ListenerTls {
     clearInterval(this.#looking)
     this.endHandshakes()
   }
+}
+
+function isSame(one: TlsSettings, other: TlsSettings): boolean {
+  const textsOf = ({ certFile, keyFile, clientCaFile }: TlsSettings) =>
+    [certFile?.content, keyFile?.content.reveal(), clientCaFile?.content].join('\n')
+  return textsOf(one) === textsOf(other)
 }
 
 /** The bytes that were no content, and more than content needs: a record of 11 bytes, the least in practice, has 22 around it. */

@@ -24,7 +24,7 @@ test('in a line for people, values are JSON, so that their ends are clear', () =
 test('the volume can be changed while the program runs', () => {
   const { log, logged } = started()
   log.logger.info('first')
-  log.setVolume({ level: 'error', requests: 'all', sample: 1 })
+  log.use({ log: { level: 'error', requests: 'all', sample: 1 } })
   log.logger.info('second')
   log.logger.error('third')
   expect(logged().map(({ msg }) => msg)).toEqual(['first', 'third'])

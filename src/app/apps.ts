@@ -1,0 +1,62 @@
+/** The entrance for apps, and the gateway behind it. */
+
+import type { Config } from '../config/schema.ts'
+import { admit } from '../gateway/admission.ts'
+import { RepeatMemory } from '../gateway/client-content.ts'
+import { Exchange, type Gateway } from '../gateway/exchange.ts'
+import { Reception } from '../gateway/reception.ts'
+import type { InheritedSockets } from '../listener/bind.ts'
+import { Listener } from '../listener/server.ts'
+import type { Origin } from '../origin/origin.ts'
+import type { Traces } from '../traces/traces.ts'
+import { Entrance, otherDescriptors, requestIds } from './entrance.ts'
+import type { Events } from './events.ts'
+import type { LiveRules } from './rules.ts'
+import type { TokenSide } from './tokens.ts'
+
+interface PartsBehind {
+  readonly side: TokenSide
+  readonly origin: Origin
+  readonly rules: LiveRules
+  readonly events: Events
+  readonly traces: Traces | undefined
+}
+
+export function openApps(
+  config: Config,
+  { side, origin, rules, events, traces }: PartsBehind,
+  sockets: InheritedSockets | undefined,
+) {
+  const { listen, baseUrl, replay } = config
+  const gateway: Gateway = {
+    credentials: side.credentials,
+    origin,
+    baseUrl,
+    tokens: side.tokens,
+    observer: events,
+    tracing: traces,
+    tellsTime: listen.serverTiming,
+    repeatMemory: new RepeatMemory(replay.maxBodyBytes),
+  }
+  const newRequestId = requestIds()
+  const reception = new Reception({
+    ...listen,
+    rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
+    admit: (head, current, client, verified) => admit(head, current, newRequestId, client, verified),
+    begin: (client, head, onEnd) => new Exchange(gateway, client, head, newRequestId, onEnd),
+  })
+  const listener = new Listener(
+    {
+      ...listen,
+      inheritedSockets: sockets?.proxy,
+      otherDescriptors: otherDescriptors(config),
+      tunnels: () => origin.tunnels,
+      observer: events,
+    },
+    reception,
+  )
+  return new Entrance(listener, reception, rules, ({ callers, listen: { tls } }) => ({
+    socketPaths: callers.map(({ socket }) => socket),
+    tls,
+  }))
+}

@@ -1,0 +1,65 @@
+/** A listener, and what takes its requests: for apps, or at a minter for sidecars. */
+
+import { randomBytes } from 'node:crypto'
+import type { Config } from '../config/schema.ts'
+import type { Reception } from '../gateway/reception.ts'
+import type { Listener } from '../listener/server.ts'
+import type { TlsSettings } from '../listener/tls.ts'
+import type { Commit, Part } from './part.ts'
+import type { LiveRules } from './rules.ts'
+
+/** What a reload may change of a listener. */
+interface EntranceSettings {
+  /** Of callers that have one to themselves. */
+  readonly socketPaths: readonly (string | undefined)[]
+  readonly tls: TlsSettings
+}
+
+export class Entrance implements Part {
+  readonly listener: Listener
+  readonly reception: Pick<Reception<never>, 'requestsInFlight' | 'cookieDroppedAt'>
+  readonly #rules: LiveRules
+  readonly #settingsOf: (config: Config) => EntranceSettings
+
+  constructor(
+    listener: Listener,
+    reception: Entrance['reception'],
+    rules: LiveRules,
+    settingsOf: (config: Config) => EntranceSettings,
+  ) {
+    this.listener = listener
+    this.reception = reception
+    this.#rules = rules
+    this.#settingsOf = settingsOf
+  }
+
+  prepare(config: Config): Promise<Commit> {
+    const { socketPaths, tls } = this.#settingsOf(config)
+    const paths = socketPaths.flatMap((path) => path ?? [])
+    return this.listener.prepare(paths, tls)
+  }
+
+  use(): void {
+    this.listener.endLost(this.#rules.isLost)
+  }
+
+  /** Returns the number of connections that were busy. */
+  close(): number {
+    return this.listener.close()
+  }
+}
+
+/** Descriptors that a listener must leave to others: the connections to the service, and those of the other listener. */
+export function otherDescriptors({ listen, origin, tokens, minter }: Config): number {
+  const isAlone = listen.address === 'off' || minter.address === undefined
+  return origin.connections + tokens.mintConcurrency + (isAlone ? 0 : listen.maxConnections)
+}
+
+/**
+ * Makes ids for requests without one, unique across processes and restarts: twelve random characters, then a counter in base 36.
+ */
+export function requestIds(): () => string {
+  const prefix = `${randomBytes(9).toString('base64url')}-`
+  let last = 0
+  return () => prefix + (++last).toString(36)
+}
