@@ -68,7 +68,7 @@ export function openMinter(
  * The longest call, as a share of `tokens.mintTimeout`: so that a request gets the error that names the minter. A minter that waits
  * for the endpoint answers sooner (`WAIT_SHARE` in token-giver.ts). Its mint goes on, and its token serves the next call.
  */
-const LONGEST_CALL = 0.92
+const LONGEST_CALL = 0.95
 
 /** `settings` are those of the moment: a reload may change the credential. */
 export function openMinterSource(

@@ -9,8 +9,11 @@ import type { AccessToken, MintReason } from '../token/token-source.ts'
 import { type GivenToken, idOf, textOf } from './message.ts'
 
 const MAX_CLAIMS = 10_000 // remembered for each caller
-/** Of `tokens.mintTimeout`: a sidecar with the same setting hears from its minter before it takes it for lost. */
-const WAIT_SHARE = 0.8
+/**
+ * Of `tokens.mintTimeout`: calls that hang have given their places back by then, and a sidecar with the same setting hears from its
+ * minter before it takes it for lost.
+ */
+const WAIT_SHARE = 0.9
 
 /** Who asks for a token. */
 export interface Asker {

@@ -169,16 +169,6 @@ describe('mints without end', () => {
     await Promise.all(attacking)
     expect(Math.max(...waits)).toBeLessThan(1_500)
   })
-
-  test('its Orgs hang at the token endpoint: another sidecar gets a token', async () => {
-    service.tokens.script = (mint) => (mint.org.startsWith('evil') ? undefined : mint.issue())
-    const minter = await startMinter(service, { 'tokens.mintTimeout': '1s', 'tokens.mintConcurrency': '4' }, files)
-    const sidecar = await startSidecar(service, minter, {}, REPORTS_KEY)
-    const asked = Array.from({ length: 20 }, (_, index) => asThief(minter, `evil-${index}`))
-    await eventually(() => mints() >= 4 || undefined, 'the attack')
-    expect(await outcome(sidecar, 'good')).toBe(200)
-    for (const { code } of await Promise.all(asked)) expect(code).toMatch(/^token_endpoint_/)
-  })
 })
 
 describe('its connections', () => {
