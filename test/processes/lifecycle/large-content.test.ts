@@ -10,7 +10,7 @@ import { startSandbox } from '../../../src/sandbox/sandbox.ts'
 import { type ProxyProcess, startProxyProcess } from '../../support/proxy-process.ts'
 
 const MIB = 1024 ** 2
-const CONTENT_MIB = 512
+const CONTENT_MIB = 192
 /** The process may grow by this much. */
 const ROOM_BYTES = 48 * MIB
 const block = Buffer.alloc(MIB, 'x')
