@@ -1,7 +1,6 @@
 /** The names of settings, variables, metrics, alerts, log lines, codes, scripts and attacks in the documents are those of the project. */
 
 import { describe, expect, test } from 'vitest'
-import { parse } from 'yaml'
 import { ADMIN_PROBLEMS } from '../../../src/admin/admin-server.ts'
 import { Metrics } from '../../../src/admin/metrics.ts'
 import { Warnings } from '../../../src/admin/warnings.ts'
@@ -65,12 +64,6 @@ describe('metrics', () => {
     )
     expect(unknown).toEqual([])
   })
-})
-
-test('each alert has its row in Operations, and no other', () => {
-  const { groups } = parse(readProjectFile('deploy/prometheus/alerts.yaml'))
-  const alerts = groups.flatMap(({ rules }: { rules: { alert: string }[] }) => rules.map(({ alert }) => alert))
-  expect(firstCells('## Alerts')).toEqual(alerts)
 })
 
 describe('lines of the log', () => {

@@ -130,10 +130,15 @@ describe('the alerts and the dashboard', () => {
     },
   )
 
-  test('each alert leads to its row in Operations', () => {
-    const { groups }: { groups: { rules: { annotations: { runbook_url?: string } }[] }[] } = parse(ALERTS)
-    const leads = groups.flatMap(({ rules }) => rules.map(({ annotations }) => annotations.runbook_url))
-    expect(new Set(leads)).toEqual(new Set(['https://docs.example/operations.md#alerts']))
+  test('each alert says what it means and what to do, and leads to Operations', () => {
+    const { groups }: { groups: { rules: { annotations: Record<string, string> }[] }[] } = parse(ALERTS)
+    for (const { annotations } of groups.flatMap(({ rules }) => rules)) {
+      expect(annotations).toEqual({
+        runbook_url: 'https://docs.example/operations.md#alerts',
+        summary: expect.stringMatching(/\S/),
+        description: expect.stringMatching(/\.$/),
+      })
+    }
   })
 
   test.skipIf(lacks('promtool')).each(['scrape.yaml', 'scrape-kubernetes.yaml'])(
