@@ -218,10 +218,10 @@ export class Turns {
 
   /**
    * Resolves when the call may begin, with a function that gives its place back; with undefined, if nobody wants the call any more
-   * or it waited too long. All calls without a requester count as asked for by one.
+   * or it waited too long. A call without a requester counts as the first of one.
    */
   enter(ask: Ask): Promise<(() => void) | undefined> {
-    const { requester = this, isTroubled, longestMs } = ask
+    const { requester = ask, isTroubled, longestMs } = ask
     if (performance.now() >= this.#countedUntil) {
       this.#asks = new WeakMap()
       this.#countedUntil = performance.now() + COUNTED_MS
