@@ -56,8 +56,7 @@ function file<T>(parse: (bytes: Buffer) => T, maxBytes?: number) {
 
 export const secretFile = () => file(parseSecretBytes).optional()
 
-/** One line, or a private key. */
-export const appSecretFile = () => file(parseAppSecretBytes).optional()
+export const appSecretFile = () => file((bytes) => parseAppSecret(textOf(bytes))).optional()
 
 /** For `X-Proxy-Key`. */
 export const keyFile = () => file(parseKey).optional()
@@ -103,14 +102,16 @@ export function isUrl(location: string): boolean {
 }
 
 /** @throws {Unsuitable} */
-export function parseSecretBytes(bytes: Uint8Array): Secret {
-  let text: string
+function parseSecretBytes(bytes: Uint8Array): Secret {
+  return parseSecret(textOf(bytes))
+}
+
+function textOf(bytes: Uint8Array): string {
   try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
   } catch {
     throw new Unsuitable('is not UTF-8 text: it may be only half written')
   }
-  return parseSecret(text)
 }
 
 /** One line of text. One trailing newline is dropped. @throws {Unsuitable} */
@@ -121,29 +122,24 @@ export function parseSecret(text: string): Secret {
   return new Secret(value)
 }
 
-/** @throws {Unsuitable} */
-function parseAppSecretBytes(bytes: Uint8Array): Secret {
-  return isPem(Buffer.from(bytes).toString('latin1')) ? parseSigningKey(bytes) : parseSecretBytes(bytes)
-}
-
-/** @throws {Unsuitable} */
+/** One line, or a private key. @throws {Unsuitable} */
 export function parseAppSecret(text: string): Secret {
-  return isPem(text) ? parseSigningKey(Buffer.from(text)) : parseSecret(text)
+  return isPem(text) ? parseSigningKey(text) : parseSecret(text)
 }
 
 const isPem = (text: string) => /^-----BEGIN /m.test(text)
 
 /** The same text, however its file ends its lines: a fleet derives its key from it. */
-function parseSigningKey(bytes: Uint8Array): Secret {
+function parseSigningKey(text: string): Secret {
   const keys =
-    readPem(Buffer.from(bytes)).match(/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*-----/g) ?? []
+    readPem(Buffer.from(text)).match(/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*-----/g) ?? []
   if (keys.length !== 1) throw new Unsuitable('contains no private key, or more than one: keep one, in PEM')
   return new Secret(`${keys[0]}\n`.replaceAll('\r', ''))
 }
 
 /** @throws {Unsuitable} */
 export function parseAppSecretFor(auth: AppAuth, bytes: Uint8Array): Secret {
-  const secret = parseAppSecretBytes(bytes)
+  const secret = parseAppSecret(textOf(bytes))
   const problem = unfitFor(auth, secret)
   if (problem !== undefined) throw new Unsuitable(problem)
   return secret

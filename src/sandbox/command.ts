@@ -38,20 +38,21 @@ async function switchesIn(path: string): Promise<object> {
   }
 }
 
-function introduction({ baseUrl, appId, tokenEndpoint, tokenField }: Sandbox, secret: string): string {
+function introduction({ baseUrl, appId, tokenEndpoint, tokenField, tokenAuth }: Sandbox, secret: string): string {
   const [method = '', path = ''] = tokenEndpoint.split(' ')
   const version =
     tokenEndpoint === DEFAULT_ENDPOINT && tokenField === DEFAULT_FIELD
       ? ''
       : ` OAP_TOKENS_ENDPOINT="${tokenEndpoint}" OAP_TOKENS_FIELD="${tokenField}"`
+  const getToken = `  Get a token:
+    curl -X ${method} -u "${appId}:${secret}" ${baseUrl}${path.replace('{orgId}', 'acme')}
+
+`
   return `
   sandbox  ${baseUrl}   (its statistics: ${baseUrl}/sandbox/stats)
   linked   acme, globex, and every org whose id starts with org-
 
-  Get a token:
-    curl -X ${method} -u "${appId}:${secret}" ${baseUrl}${path.replace('{orgId}', 'acme')}
-
-  Start the proxy in another terminal, and send a request through it:
+${tokenAuth === 'basic' ? getToken : ''}  Start the proxy in another terminal, and send a request through it:
     OAP_BASE_URL=${baseUrl} OAP_APP_ID="${appId}" OAP_APP_SECRET="${secret}"${version} node ${process.argv[1]}
     curl -H "X-Org-Id: acme" http://localhost:8080/v2/example/endpoint
 `

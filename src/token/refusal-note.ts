@@ -1,10 +1,11 @@
 /** What an operator should read about a refusal of the token endpoint beside its status: its own words, its clock, a remedy. */
 
+import { unescape as percentDecoded } from 'node:querystring'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import type { Secret } from '../secret.ts'
 import { type AppKey, usesPrivateKey } from './app-key.ts'
-import { memberOf, parseReply } from './token-reply.ts'
+import { memberOf, readJson } from './token-reply.ts'
 
 export interface AskedWith {
   readonly key: AppKey
@@ -42,36 +43,28 @@ export function noteOn(answer: WholeResponse, wallNowMs: number, { key, secrets 
 
 /** `error` and `error_description` (RFC 6749 §5.2), and `message`, which many services use. */
 function wordsIn(content: Buffer, secrets: readonly Secret[]): string {
-  const reply = parsed(content)
+  const reply = readJson(content)
   const inner = memberOf(reply, 'error')
   const told = [inner, memberOf(reply, 'error_description'), memberOf(reply, 'message'), memberOf(inner, 'message')]
   const text = told.filter((each) => typeof each === 'string').join(': ')
-  const isSecret = secrets.some((secret) => holds(text, secret))
-  return isSecret ? '' : shown(text)
+  return secrets.some((secret) => holds(text, secret)) ? '' : shown(text)
 }
 
-function parsed(content: Buffer): unknown {
-  try {
-    return parseReply(content).value
-  } catch {
-    return undefined
-  }
-}
-
+/** In any of the spellings in which a server gives a secret back. */
 function holds(text: string, secret: Secret): boolean {
-  const [, credentials = secret.reveal()] = /^(?:Basic|Bearer) (.+)$/s.exec(secret.reveal()) ?? []
-  const readings = [text, text.replaceAll('+', ' '), decoded(text)].map((reading) => reading.toLowerCase())
-  return spellingsOf(credentials).some((spelling) =>
-    readings.some((reading) => reading.includes(spelling.toLowerCase())),
+  const bytes = Buffer.from(secret.reveal().replace(/^(?:Basic|Bearer) /, ''))
+  const readings = [text, percentDecoded(text), percentDecoded(text.replaceAll('+', ' '))].map((reading) =>
+    reading.toLowerCase(),
   )
-}
-
-function decoded(text: string): string {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
-  }
+  // Base64 depends on what stands before; its first and last characters hold other bits, too.
+  const base64 = [0, 1, 2].map((offset) => {
+    const whole = Buffer.concat([Buffer.alloc(offset), bytes]).toString('base64')
+    return whole.slice(Math.ceil((offset * 4) / 3), Math.floor(((offset + bytes.length) * 4) / 3))
+  })
+  const base64url = base64.map((spelling) => spelling.replaceAll('+', '-').replaceAll('/', '_'))
+  return [bytes.toString(), bytes.toString('hex'), ...base64, ...base64url].some((spelling) =>
+    readings.some((reading) => spelling.length > 3 && reading.includes(spelling.toLowerCase())),
+  )
 }
 
 /** Visible characters of one line. Long words with digits go: each may be a token that nobody here knows. */
@@ -79,18 +72,4 @@ function shown(text: string): string {
   const line = text.replaceAll(/[\p{C}\p{Z}]+/gu, ' ').trim()
   const plain = line.replaceAll(/[\w+/=.~-]{24,}/g, (word) => (/\d/.test(word) ? '…' : word))
   return [...plain].slice(0, MAX_WORDS_LENGTH).join('')
-}
-
-/** The spellings in which a service may give a secret back. */
-function spellingsOf(value: string): string[] {
-  const bytes = Buffer.from(value)
-  const hex = bytes.toString('hex')
-  const inner = [0, 1, 2].map((offset) => {
-    const text = Buffer.concat([Buffer.alloc(offset), bytes])
-      .toString('base64')
-      .replace(/={1,2}$/, '')
-    return text.slice(Math.ceil((offset * 8) / 6), Math.floor(((offset + bytes.length) * 8) / 6))
-  })
-  const base64 = inner.flatMap((text) => [text, text.replaceAll('+', '-').replaceAll('/', '_')])
-  return [value, hex, hex.toUpperCase(), encodeURIComponent(value), ...base64].filter((form) => form.length > 3)
 }

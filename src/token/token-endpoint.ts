@@ -10,7 +10,7 @@ import type { OrgId } from '../org-id.ts'
 import type { AppCredentials } from './app-credentials.ts'
 import type { AppKey } from './app-key.ts'
 import { type AskedWith, noteOn } from './refusal-note.ts'
-import { answeredAt, limitSeconds, memberOf, parseReply, readTokenReply, tellsLimit } from './token-reply.ts'
+import { answeredAt, limitSeconds, memberOf, readJson, readTokenReply, tellsLimit } from './token-reply.ts'
 import {
   endpointBase,
   endpointText,
@@ -131,7 +131,8 @@ export class AnswerReader {
       const host = hostOf(fieldValue(fields, 'location'), endpointBase(this.#options))
       return failure('token_response_invalid', ` to ${url}: a redirect${host}, which is not followed`, refusal)
     }
-    if (status === 401 || (status === 400 && errorIn(content) === 'invalid_client')) {
+    // RFC 6749 §5.2
+    if (status === 401 || (status === 400 && memberOf(readJson(content), 'error') === 'invalid_client')) {
       const orElse = this.#hasSucceeded ? '' : ', or this is not its address: check baseUrl and tokens.endpoint'
       return failure('app_credentials_rejected', ` to ${url}: it rejects the App credentials${orElse}`)
     }
@@ -165,15 +166,6 @@ export class AnswerReader {
     if (this.#hasSucceeded) return ''
     this.#refusedOrg ??= org
     return this.#refusedOrg === org ? '' : `, as to every Org so far: check ${endpointText(this.#options)} and appId`
-  }
-}
-
-/** The code of an OAuth 2.0 error (RFC 6749 §5.2). */
-function errorIn(content: Buffer): unknown {
-  try {
-    return memberOf(parseReply(content).value, 'error')
-  } catch {
-    return undefined
   }
 }
 

@@ -60,6 +60,15 @@ export function parseReply(content: Buffer): { readonly value: unknown; readonly
   return { value: JSON.parse(text), text }
 }
 
+/** Undefined if it is no JSON. */
+export function readJson(content: Buffer): unknown {
+  try {
+    return parseReply(content).value
+  } catch {
+    return undefined
+  }
+}
+
 export function memberOf(value: unknown, name: string): unknown {
   const isObject = typeof value === 'object' && value !== null && !Array.isArray(value) && Object.hasOwn(value, name)
   return isObject ? Reflect.get(value, name) : undefined
