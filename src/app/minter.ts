@@ -2,9 +2,9 @@
 
 import { isRemote } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
-import { admitTokenRequest } from '../gateway/admission.ts'
 import { Reception } from '../gateway/reception.ts'
 import { Listener } from '../listener/server.ts'
+import { admitTokenRequest } from '../minter/admission.ts'
 import { MinterSource } from '../minter/minter-source.ts'
 import { TokenGiver } from '../minter/token-giver.ts'
 import { TokenRequest } from '../minter/token-request.ts'

@@ -80,7 +80,7 @@ export class LiveRules implements Part {
       appRoutes: config.appRoutes,
       targetPrefix: targetPrefix(baseUrl),
       instance: this.#instance,
-      originHost: baseUrl.host,
+      serviceHost: baseUrl.host,
     }
   }
 }

@@ -36,7 +36,7 @@ export interface AdmissionRules {
   /** Random name of this very instance. Its presence in `Via` is a loop; another instance on the way is none. */
   readonly instance: string
   /** Authority of the base URL, as it goes in `Host`. */
-  readonly originHost: string
+  readonly serviceHost: string
 }
 
 export interface Refusal extends Failure {
@@ -102,7 +102,7 @@ const REQUEST_ID = /^[\x21-\x7e]{1,128}$/
 const HOPS = /^\d{1,9}$/
 const WEBSOCKET_KEY = /^[A-Za-z0-9+/]{22}==$/
 
-function refuse(code: RefusalCode, setting?: RefusingSetting, reason?: Refusal['reason']): Refusal {
+export function refuse(code: RefusalCode, setting?: RefusingSetting, reason?: Refusal['reason']): Refusal {
   return { verdict: 'refused', code, setting, reason }
 }
 
@@ -122,7 +122,7 @@ export function admit(
 }
 
 /** Who has sent a request, by its head and its connection. Undefined where no callers are configured. */
-function senderOf(
+export function senderOf(
   head: RequestHead,
   found: RequestFindings,
   rules: AdmissionRules,
@@ -138,50 +138,6 @@ function senderOf(
   // A 403 would say that the credential is wrong.
   if (caller === 'no key set') return refuse('caller_keys_unavailable', 'callers', caller)
   return typeof caller === 'string' ? refuse('caller_refused', 'callers', caller) : caller
-}
-
-export interface AdmittedTokenRequest extends Pick<Admitted, 'verdict' | 'hasContent' | 'expectsContinue'> {
-  readonly orgId: OrgId
-  readonly caller: Caller
-}
-
-export const tokenTarget = (org: OrgId): string => `/v1/orgs/${encodeURIComponent(org)}/token`
-
-/** The same for a request of a sidecar to its minter, `POST` of a `tokenTarget`. It always has a caller. */
-export function admitTokenRequest(
-  head: RequestHead,
-  rules: AdmissionRules,
-  peer: Peer,
-  verified?: Caller | CallerRefusal,
-): AdmittedTokenRequest | Exclude<Admission, Admitted> {
-  const found = gatherFields(head.rawFields)
-  const caller = senderOf(head, found, rules, peer, verified)
-  if (caller === undefined) return refuse('caller_refused')
-  if ('verdict' in caller) return caller
-  const named = head.method === 'POST' ? orgIn(head.target) : undefined
-  if (named === undefined) return { ...refuse('target_invalid'), hint: WRONG_TARGET, caller }
-  if (!caller.mayHaveTokens)
-    return { ...refuse('caller_refused', 'callers[].tokens', 'no_tokens'), hint: NO_TOKENS, caller }
-  if (caller.hasRoutes) return { ...refuse('route_refused', 'callers[].routes'), hint: NO_ROUTES, caller }
-  const orgId = admitOrg({ orgId: named }, rules, caller)
-  if (typeof orgId === 'object') return { ...orgId, caller }
-  if (found.imitation !== undefined || found.isInvalid) return { ...refuse('field_invalid'), caller }
-  const [hasContent, expectsContinue] = [declaresContent(head), found.expectation !== undefined]
-  return { verdict: 'admitted', orgId, caller, hasContent, expectsContinue }
-}
-
-const WRONG_TARGET = 'A minter answers POST /v1/orgs/{orgId}/token, and nothing else.'
-const NO_TOKENS = 'This caller gets no tokens: at the minter, set tokens: true for it in callers.'
-const NO_ROUTES = 'A token knows no routes, so a caller with routes gets none.'
-
-/** The org id in a `tokenTarget`, not checked yet. */
-function orgIn(target: string): string | undefined {
-  const [, segment] = /^\/v1\/orgs\/([^/?#]{1,1024})\/token$/.exec(target) ?? []
-  try {
-    return segment && decodeURIComponent(segment)
-  } catch {
-    return undefined
-  }
 }
 
 function checkMethod({ method }: RequestHead, { expectation = '100-continue' }: RequestFindings): Refusal | undefined {
@@ -256,7 +212,7 @@ function admitTarget(
     target: rules.targetPrefix + target,
     host: rules.hosts.allowsAll ? '' : (found.host ?? ''),
     path,
-    fields: fieldsForOrigin(head, found, rules, requestId, isWebSocket),
+    fields: fieldsForService(head, found, rules, requestId, isWebSocket),
     requestId,
     traceparent: found.traceparent,
     contentLength: head.contentLength,
@@ -293,7 +249,7 @@ function originFormOf({ target: url }: RequestHead, hosts: HostList): string | R
   return rest.startsWith('/') ? rest : `/${rest}`
 }
 
-function admitOrg(
+export function admitOrg(
   { orgId: value }: Pick<RequestFindings, 'orgId'>,
   rules: AdmissionRules,
   caller?: Caller,
@@ -308,10 +264,10 @@ function admitOrg(
   return orgId
 }
 
-function fieldsForOrigin(
+function fieldsForService(
   { minorVersion }: RequestHead,
   found: RequestFindings,
-  { originHost, instance }: AdmissionRules,
+  { serviceHost, instance }: AdmissionRules,
   requestId: string,
   isWebSocket: boolean,
 ): string[] {
@@ -322,12 +278,12 @@ function fieldsForOrigin(
   const fields = stripped === undefined ? found.kept : withoutFields(found.kept, stripped)
   if (isWebSocket) fields.push(...found.ofHandshake)
   // With the version that was received (RFC 9110 §7.6.3).
-  fields.push('host', originHost, 'via', `1.${minorVersion} org-access-proxy (${instance})`)
+  fields.push('host', serviceHost, 'via', `1.${minorVersion} org-access-proxy (${instance})`)
   if (isOwnId) fields.push('x-request-id', requestId)
   return fields
 }
 
-function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
+export function declaresContent({ isChunked, contentLength = 0 }: RequestHead): boolean {
   return isChunked || contentLength > 0
 }
 

@@ -29,7 +29,7 @@ import { AccessToken } from '../token/token-source.ts'
 import { TokenUse } from '../token/token-use.ts'
 import type { Admitted, Refusal } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
-import { respondToOptions, respondWithProblem } from './problem.ts'
+import { respondToOptions, respondWithProblem } from './own-responses.ts'
 import {
   type AbandonCode,
   type GatewayObserver,

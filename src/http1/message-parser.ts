@@ -68,7 +68,8 @@ const MAX_CHUNK_BYTES = 2 ** 52
 const SMALL_CHUNK_BYTES = 4 * 1024
 
 const CONTENT_LENGTH = /^\d{1,15}$/
-const TOKEN_TEXT = "[!#$%&'*+\\-.^_`|~0-9A-Za-z]+"
+/** A token (RFC 9110 §5.6.2), for a regular expression. */
+export const TOKEN_TEXT = "[!#$%&'*+\\-.^_`|~0-9A-Za-z]+"
 const OTHER_CODING = `(?!chunked[\\t ]*(?:[,;]|$))${TOKEN_TEXT}(?:[\\t ]*;[\\t ]*${TOKEN_TEXT}=(?:${TOKEN_TEXT}|"[^"]*"))*`
 /** A list of other codings (RFC 9112 §7). `chunked` is the last one, if it is there: behind it, no end of the content shows. */
 const UNKNOWN_CODING = new RegExp(

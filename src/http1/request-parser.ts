@@ -1,7 +1,7 @@
 /** Parses the requests on one connection, one after another: the start line and the head (RFC 9112 §3). */
 
 import assert from 'node:assert/strict'
-import { type ContentEvents, MessageParser } from './message-parser.ts'
+import { type ContentEvents, MessageParser, TOKEN_TEXT } from './message-parser.ts'
 
 export interface RequestHead {
   readonly method: string
@@ -23,8 +23,8 @@ export interface RequestEvents extends ContentEvents {
 
 const MAX_FIELDS = 1_000
 
-const METHOD = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}$/
-/** In another case, a method is most likely meant to be one of these, and services disagree whether it is (RFC 9110 §9.1). */
+const METHOD = new RegExp(`^(?=.{1,32}$)${TOKEN_TEXT}$`)
+/** In another case, a method is most likely one of these misspelt, and services disagree on what it is (RFC 9110 §9.1). */
 const KNOWN_METHODS: ReadonlySet<string> = new Set(
   (
     'ACL BIND CHECKOUT CONNECT COPY DELETE GET HEAD LINK LOCK M-SEARCH MERGE MKACTIVITY MKCALENDAR MKCOL MOVE NOTIFY OPTIONS ' +

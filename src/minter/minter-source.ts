@@ -1,12 +1,12 @@
 /** A sidecar's source of tokens: asks the minter, as the caller that this sidecar is there. */
 
 import { type ErrorCode, OriginError, PASSED_ON, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
-import { tokenTarget } from '../gateway/admission.ts'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
 import { parseRetryAfter } from '../token/token-reply.ts'
 import { AccessToken, type MintOptions, type SettledMint, type TokenSource } from '../token/token-source.ts'
+import { tokenTarget } from './admission.ts'
 import { type GivenToken, type MinterProblem, readAnswer } from './message.ts'
 
 export interface MinterSourceOptions {

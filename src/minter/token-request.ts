@@ -2,11 +2,12 @@
 
 import type { Caller } from '../callers/callers.ts'
 import { causeForOperator, type Failure, TokenError } from '../errors.ts'
-import type { AdmittedTokenRequest, Refusal } from '../gateway/admission.ts'
-import { respondWithJson, respondWithProblem } from '../gateway/problem.ts'
+import type { Refusal } from '../gateway/admission.ts'
+import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client } from '../listener/request-handler.ts'
+import type { AdmittedTokenRequest } from './admission.ts'
 import { readRequest } from './message.ts'
 import type { TokenGiver } from './token-giver.ts'
 

@@ -19,7 +19,7 @@ export const RULES: AdmissionRules = {
   appRoutes: [{ method: 'POST', path: '/v2/links', isPrefix: false }],
   targetPrefix: '/api',
   instance: 'this-instance',
-  originHost: 'service.example',
+  serviceHost: 'service.example',
 }
 
 /** A head without content, as the parser tells it. */

@@ -3,7 +3,7 @@
 import { createServer } from 'node:net'
 import { expect, test } from 'vitest'
 import { ClientContent, RepeatMemory } from '../../../src/gateway/client-content.ts'
-import { respondToOptions } from '../../../src/gateway/problem.ts'
+import { respondToOptions } from '../../../src/gateway/own-responses.ts'
 import { HttpDate } from '../../../src/http1/head-writer.ts'
 import { ClientConnection } from '../../../src/listener/client-connection.ts'
 import type { Client, RequestHandler, RequestInProgress } from '../../../src/listener/request-handler.ts'

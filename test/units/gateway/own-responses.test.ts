@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../../src/errors.ts'
-import { respondWithProblem } from '../../../src/gateway/problem.ts'
+import { respondWithProblem } from '../../../src/gateway/own-responses.ts'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
 import { HttpDate } from '../../../src/http1/head-writer.ts'
 
