@@ -67,7 +67,7 @@ describe('the image', () => {
     const manifests = projectFilesBelow('deploy/kubernetes', '.yaml').filter((path) =>
       readProjectFile(path).includes('args: [serve'),
     )
-    expect(manifests).toHaveLength(4)
+    expect(manifests).toHaveLength(5)
     const compose = ['docker-compose.yml', 'deploy/compose/fleet.yaml']
     const ways = ['Dockerfile', 'deploy/systemd/org-access-proxy.service', 'package.json', ...compose, ...manifests]
     for (const path of ways) expect(readProjectFile(path), path).toMatch(/UV_THREADPOOL_SIZE\W+(?:value: ")?16\b/)
