@@ -112,7 +112,7 @@ test('Orgs for which the endpoint fails are told with each cause, also between t
   await using service = await startService({
     mint: (mint) => (isUp ? mint.issue() : { status: mint.org === 'acme' ? 500 : 502 }),
   })
-  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.mintTimeout': '300ms' })
+  await using proxy = await startProxy(service, ADMIN)
   const orgs = ['acme', 'globex', 'initech', 'umbrella', 'hooli']
   for (const org of orgs) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
   const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'orgs_paused')

@@ -54,7 +54,7 @@ describe('the state', () => {
     const sidecar = await startSidecar(service, minter, {
       'minter.url': `http://${address}`,
       'minter.keyFile': minter.at('billing.key'),
-      'tokens.mintTimeout': '300ms',
+      'tokens.mintTimeout': '1s',
     })
     await minter.app.close()
     expect(await outcome(sidecar, 'acme')).toBe('token_endpoint_unavailable')

@@ -6,13 +6,12 @@ import { expect, test } from 'vitest'
 import { randomSecret } from '../../support/canaries.ts'
 import { eventually } from '../../support/changes.ts'
 import { type Answer, KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { scaled } from '../../support/pace.ts'
 import { startService } from '../../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 import type { MintScript } from '../../support/token-endpoint.ts'
 
 const HEALTHY = 60
-/** Connections, each with one request for an unknown org at a time. */
-const FLOOD = 40
 
 async function isReady(proxy: ProxyUnderTest): Promise<boolean> {
   return (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status === 200
@@ -64,7 +63,7 @@ test.concurrent('forty orgs hang: every healthy org is served', async () => {
   await using proxy = await startProxy(service, { ...settings, 'tokens.mintTimeout': '5s' })
   const answers = await besideSickOrgs(proxy, 40)
   expect(answers.filter((answer) => answer.status !== 200).map((answer) => answer.content)).toEqual([])
-  expect(answers.filter((answer) => answer.durationMs > 1_000).length).toBeLessThanOrEqual(1)
+  expect(answers.filter((answer) => answer.durationMs > scaled(1_000)).length).toBeLessThanOrEqual(1)
 })
 
 // The secret file becomes a FIFO, like a stalled mount. The read after a 401 must not delay the mints of others.
@@ -86,32 +85,4 @@ test.concurrent('a 401 while the secret file cannot be read fails only its own m
   // The service rejects this secret. The one before it serves, and no request notices.
   for (let i = 20; i < 30; i++) expect((await client.get('/v2/x', `org-${i}`)).status).toBe(200)
   expect(proxy.output).toContain('new secret rejected by the token endpoint')
-})
-
-test.concurrent('a flood of unknown orgs over many connections does not delay a new connection', async () => {
-  await using service = await startService({
-    mint: (mint) => (mint.org.startsWith('unknown') ? { status: 404 } : mint.issue()),
-  })
-  await using proxy = await startProxy(service, { 'tokens.mintRate': '50' })
-  let isOver = false
-  let unknown = 0
-  const flood = Array.from({ length: FLOOD }, async () => {
-    using client = new KeepAliveClient(proxy.port)
-    while (!isOver) await client.get('/v2/x', `unknown-${unknown++}`)
-  })
-  const { mints } = service.tokens
-  await eventually(() => mints.length > 100 || undefined, 'a flood that uses the rate up')
-  const mintsBefore: number[] = []
-  for (let i = 0; i < 10; i++) {
-    using client = new KeepAliveClient(proxy.port)
-    const askedAt = mints.length
-    expect((await client.get('/v2/x', `healthy-${i}`)).status).toBe(200)
-    mintsBefore.push(mints.findIndex(({ org }) => org === `healthy-${i}`) - askedAt)
-  }
-  isOver = true
-  await Promise.all(flood)
-  // The flood waits in its own queue, and a newcomer goes before it. In a common queue it would be the last.
-  expect(mintsBefore.toSorted((a, b) => a - b)[5], `of the flood, before each newcomer: ${mintsBefore}`).toBeLessThan(
-    FLOOD / 2,
-  )
 })

@@ -33,7 +33,7 @@ test.concurrent('from the start: a call a second, and an org that was not refuse
   const startedAt = performance.now()
   const asked = clients.map((client, i) => client.get('/v2/x', `org-${i}`))
   await eventually(() => service.tokens.mints.length === 3 || undefined, 'two more calls', 10_000)
-  expect(performance.now() - startedAt).toBeGreaterThan(1_800)
+  expect(performance.now() - startedAt).toBeGreaterThan(1_000)
   expect(new Set(service.tokens.mints.map(({ org }) => org)).size).toBe(3)
   isAccepted = true
   const statuses = (await Promise.all(asked)).map(({ status }) => status)
@@ -51,14 +51,14 @@ test.concurrent('after a success: hundreds of requests for one org, a few mints;
   using client = new KeepAliveClient(proxy.port)
   const startedAt = performance.now()
   let orgs = 0
-  while (performance.now() - startedAt < 3_000) {
+  while (performance.now() - startedAt < 3_000 || orgs < 20) {
     expect((await client.get('/v2/x', `good-${++orgs}`)).status).toBe(200)
     const refused = await client.get('/v2/x', 'bad')
     expect(refused.status).toBe(403)
     expect(JSON.parse(refused.content)).toMatchObject({ code: 'org_access_refused', tokenEndpointStatus: 401 })
   }
-  expect(orgs).toBeGreaterThan(10)
-  expect(service.tokens.mintsOf('bad').length).toBeLessThanOrEqual(2) // pauses of 1 s and 2 s
+  const seconds = (performance.now() - startedAt) / 1_000
+  expect(service.tokens.mintsOf('bad').length).toBeLessThanOrEqual(1 + seconds / 1.5) // pauses of 1 s, 2 s and 4 s
   const ready = await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)
   expect(ready.status).toBe(200)
 })
