@@ -11,25 +11,15 @@ const table = await startTable()
 
 const tiny = (count: number) => Array.from({ length: count }, (_, i) => `a${i}:`)
 
-test.each([1001, 1500, 2500, 4000])('%i tiny fields, the Org and the length last', async (count) => {
+test.each([1_001, 4_000])('%i tiny fields, the Org and the length last', async (count) => {
   const smuggled = get('/v2/smuggled', 'acme')
   const send = head('POST /v2/x HTTP/1.1', ...tiny(count), HOST, ORG, `Content-Length: ${smuggled.length}`) + smuggled
   await table.run({ send, status: 431, code: 'request_head_too_large', closes: true })
 })
 
-test.each([
-  [1_000, 200],
-  [1_001, 431],
-])('%i fields: %i', async (count, status) => {
-  const send = head('GET /v2/x HTTP/1.1', ...tiny(count - 2), HOST, ORG)
-  await table.run({ send, status, forwards: status === 200 ? ['GET /v2/x'] : [] })
-})
-
 const many = Array.from({ length: 17 }, (_, i) => `f${i}: ${'a'.repeat(1000)}`)
 const LARGE = {
   'a head of more than 16 KiB': get('/v2/x', '{org}', ...many),
-  'one field of 17 KB': get('/v2/x', '{org}', `F: ${'a'.repeat(17_000)}`),
-  'one name of 17 KB': get('/v2/x', '{org}', `${'a'.repeat(17_000)}: 1`),
   'a target of 17 KB': get(`/v2/${'a'.repeat(17_000)}`, '{org}'),
 }
 table.refuses(LARGE, 431, 'request_head_too_large', {

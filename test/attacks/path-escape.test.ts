@@ -35,11 +35,6 @@ describe.each(REFUSED)('%s', (_, targets) => {
   table.refuses(sentFor(targets, line), 400, 'target_invalid')
 })
 
-describe('what the parser refuses', () => {
-  const TARGETS = ['/a\x7f', '/a\x80', '/a\xff', '/a\x01', '/a\tb', '/a b', '/a\x00', '/a\x0b', '/\xe2\x80\xa5/x']
-  table.refuses(sentFor(TARGETS, line), 400, 'request_invalid')
-})
-
 describe('no path', () => {
   const asterisk = (method: string) => head(`${method} * HTTP/1.1`, HOST, ORG)
   table.refuses(sentFor(['OPTIONS', 'GET', 'POST'], asterisk), 400, 'target_invalid')

@@ -8,29 +8,20 @@ import { get, HOST, head, ORG, sentFor, startTable } from '../support/case-table
 
 const table = await startTable()
 
-/** `test/units/gateway/token-paths.test.ts` has more. */
+/** `test/units/gateway/token-paths.test.ts` has every other one. */
 const SPELLINGS = [
   '/v2/orgs/{org}/access',
-  '/v2/orgs/{other}/access',
-  '/v2//orgs///{other}//access',
-  '/v2/orgs/{other}/access?x=1',
-  '/v2;a/orgs;b/{other};c/access;d',
-  '/v2%5corgs%5c{other}%5caccess',
-  // Tomcat drops a segment that is only parameters.
-  '/v2/orgs/;/{other}/access',
-  '/;/v2/orgs/{other}/access',
-  'http://localhost/v2/orgs/{other}/access',
+  '/v2//orgs;a/{other}/%61ccess;b?x=1',
+  'http://localhost/v2%5corgs%5c{other}%5caccess',
 ]
 
 describe.each(['POST', 'GET', 'HEAD', 'PUT', 'OPTIONS', 'PURGE'])('%s', (method) => {
   const lines = method === 'POST' ? ['Content-Length: 0'] : []
-  const spellings = method === 'POST' ? SPELLINGS : SPELLINGS.slice(0, 2)
-  const sent = sentFor(spellings, (target) => head(`${method} ${target} HTTP/1.1`, HOST, ORG, ...lines))
+  const sent = sentFor(SPELLINGS, (target) => head(`${method} ${target} HTTP/1.1`, HOST, ORG, ...lines))
   table.refuses(sent, 403, method === 'HEAD' ? undefined : 'token_endpoint_refused')
 })
 
 test.each([
-  '/v2/orgs/{org}/accessories',
   '/v2/orgs/{org}',
   '/v2/orgs/{org}/access/log',
   '/v2/orgs/{org}/access-logs',
@@ -69,8 +60,6 @@ describe('with another tokens.endpoint, both are closed', async () => {
   const targets = [
     '/v2.1/tenants/{other}/tokens/new',
     '/tenants/{other}/TOKENS/new.json?x=1',
-    '/v2.1//tenants;x/{other}/%74okens/new;y',
-    '/v3%2ftenants/{other}/to%e2%84%aaens/new',
     '/v2/orgs/{other}/access',
   ]
   other.refuses(

@@ -4,7 +4,7 @@
  */
 
 import { expect } from 'vitest'
-import { HOST, head, ORG, sentFor, startTable } from '../support/case-table.ts'
+import { HOST, head, ORG, startTable } from '../support/case-table.ts'
 import { HANDSHAKE } from '../support/handshake.ts'
 
 const table = await startTable()
@@ -30,11 +30,4 @@ table.refuses(
   405,
   'method_refused',
   { also: ({ response }) => expect(response.content.toString()).not.toContain('echo-me') },
-)
-
-table.refuses(
-  sentFor(['get', 'connect', 'Trace', 'GE\x00T', 'G@T', ''], (method) => head(`${method} /v2/x HTTP/1.1`, HOST, ORG)),
-  400,
-  undefined,
-  { closes: true },
 )

@@ -8,6 +8,7 @@
 
 import { describe, expect, test } from 'vitest'
 import { admit } from '../../src/gateway/admission.ts'
+import { linksThrough } from '../../src/gateway/targets.ts'
 import { headOf, RULES } from '../support/admission-rules.ts'
 import { headOfResponse } from '../support/received-response.ts'
 
@@ -124,6 +125,21 @@ test.each<[string, (bytes: number) => string]>([
   const work = (bytes: number) => {
     const text = fields(3 * bytes) // a response may be four times as long
     return () => void headOfResponse('HTTP/1.1 200 OK', text)
+  }
+  expect(growth(work)).toBeLessThan(MOST_GROWTH)
+})
+
+test.each<[string, (bytes: number) => string]>([
+  ['parameters', (bytes) => `<a>${'; a=b'.repeat(bytes / 5)}"`],
+  ['blanks between parameters', (bytes) => `<a>${'; '.repeat(bytes / 2)}<`],
+  ['a string that does not end', (bytes) => `<a>; a="${'\\\\'.repeat(bytes / 2)}`],
+  ['many links', (bytes) => `${'<a>,'.repeat(bytes / 4)}x`],
+  ['commas', (bytes) => `<a>${', '.repeat(bytes / 2)}x`],
+])('a Link of %s', (_, link) => {
+  const baseUrl = new URL('https://service.example/')
+  const work = (bytes: number) => {
+    const field = link(3 * bytes)
+    return () => void linksThrough('http://localhost', field, baseUrl)
   }
   expect(growth(work)).toBeLessThan(MOST_GROWTH)
 })

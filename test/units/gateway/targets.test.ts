@@ -60,6 +60,7 @@ describe('a location below the base URL becomes a target of the proxy', () => {
     ['what would name a host', 'https://api.example/a//evil.example/'],
     ['the same with a backslash', '/a/\\evil.example'],
     ['the same with a tab', '/a/\t/evil.example'],
+    ['a path that climbs without its tab', 'https://api.example/a/%2e\t%2e'],
     ['a path that the proxy completes', '/v2/x'],
     ['a relative path', 'x/y'],
     ['a query', '?x'],
@@ -136,8 +137,4 @@ describe('the targets of a Link field below the base URL become URLs of the prox
   ])('but not %s', (field) => {
     expect(linksThrough(P, field, new URL(A))).toBe(field)
   })
-})
-
-test('a Location with a tab in its path stays as it is: without it, the path may climb', () => {
-  expect(targetOfLocation('https://api.example.com/a/%2e\t%2e', new URL('https://api.example.com/a'))).toBeUndefined()
 })
