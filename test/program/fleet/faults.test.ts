@@ -105,7 +105,9 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
     await using service = await startService()
     await using server = await RedisServer.start()
     const timeoutMs = Math.min(Math.round(scaled(500)), 5_000) // the greatest that is allowed
-    await using fleet = await FleetUnderTest.start(1, service, server, { 'fleet.timeout': `${timeoutMs}ms` })
+    // A mint waits for the store and then for the endpoint, within the time of a mint.
+    const settings = { 'fleet.timeout': `${timeoutMs}ms`, 'tokens.mintTimeout': '60s' }
+    await using fleet = await FleetUnderTest.start(1, service, server, settings)
     await untilState(fleet, 'available')
     const [replica] = fleet.replicas
     const askFor = async (org: string) => {
