@@ -34,7 +34,10 @@ export async function openFleet(
   return {
     fleet,
     use: (latest) => {
-      passwordFile = latest.fleet.passwordFile
+      const { passwordFile: now } = latest.fleet
+      if (now?.digest === passwordFile?.digest) return
+      passwordFile = now
+      fleet.store.passwordChanged()
     },
     close: () => fleet.close(),
   }

@@ -113,6 +113,10 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (fleet?.store.status.state !== 'lost') return undefined
       return `The store of the fleet (fleet.store) cannot be used: ${fleet.store.status.reason}. Until it is back, this replica mints for itself.`
     },
+    fleet_password_rejected() {
+      if (fleet?.store.status.state !== 'available' || fleet.store.status.reason === '') return undefined
+      return `The changed password of fleet.passwordFile cannot be used: ${fleet.store.status.reason}. The connection from before is in use until it ends.`
+    },
     spans_dropped() {
       if (traces?.queue.isDropping !== true) return undefined
       const { dropped, problem = 'it does not answer' } = traces.queue

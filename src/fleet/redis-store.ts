@@ -4,6 +4,7 @@
  */
 
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises'
+import type { Secret } from '../secret.ts'
 import { type Link, type LinkOptions, openLink } from './redis-link.ts'
 import { type ClaimReply, PROBE, type Script, type Told } from './scripts.ts'
 
@@ -26,7 +27,7 @@ export interface StoreObserver {
 
 interface StoreStatus {
   readonly state: 'connecting' | 'available' | 'lost'
-  /** Why it was lost; empty while it is there. For people: it holds no secret. */
+  /** Why it was lost, or why it rejects a changed password while the connection from before is in use. For people: it holds no secret. */
   readonly reason: string
 }
 
@@ -51,6 +52,8 @@ export class RedisStore {
   readonly #options: StoreOptions
   status: StoreStatus = { state: 'connecting', reason: '' }
   #link: Link
+  /** Of the present connection. */
+  #password: Secret | undefined
   #failures = 0
   #failedAt = Number.NEGATIVE_INFINITY
   #pauseMs = FIRST_PAUSE_MS
@@ -60,7 +63,13 @@ export class RedisStore {
 
   constructor(options: StoreOptions) {
     this.#options = options
+    this.#password = options.password()
     this.#link = this.#connect()
+  }
+
+  /** Uses a changed password now: the connection may last for months, and a mistake would show only at its end. */
+  passwordChanged(): void {
+    if (this.status.state === 'available') this.#connect()
   }
 
   close(): void {
@@ -140,8 +149,17 @@ export class RedisStore {
     this.#probeTimer = setTimeout(() => this.#connect(), pauseMs).unref()
   }
 
+  /** The store may learn the new password later than this replica. */
+  #keepFormer(error: unknown): void {
+    if (this.#isClosed) return
+    this.status = { state: 'available', reason: reasonOf(error) }
+    clearTimeout(this.#probeTimer)
+    this.#probeTimer = setTimeout(() => this.#connect(), LONGEST_PAUSE_MS).unref()
+  }
+
   /** Opens a connection, and puts it in place of the present one if the server is good. */
   #connect(): Link {
+    const password = this.#options.password()
     const link: Link = openLink(this.#options, CONNECT_TIMEOUT_MS, (cause) => {
       if (this.#link === link && this.status.state === 'available') this.#lose(cause)
     })
@@ -156,11 +174,14 @@ export class RedisStore {
         this.status = { state: 'available', reason: '' }
         this.#failures = 0
         clearTimeout(this.#probeTimer)
+        this.#password = password
         if (state !== 'available') this.#options.observer.storeBack()
+        if (password !== this.#options.password()) this.#connect()
       },
       (error: unknown) => {
         link.close()
         if (this.status.state !== 'available') this.#lose(error)
+        else if (this.#password !== this.#options.password()) this.#keepFormer(error)
       },
     )
     return link

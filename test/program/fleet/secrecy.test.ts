@@ -13,6 +13,7 @@ import { eventually } from '../../support/changes.ts'
 import { lacks } from '../../support/programs.ts'
 import { request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
+import type { ProxyUnderTest } from '../../support/start-proxy.ts'
 import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { Endpoint, passed, Replica } from '../../units/fleet/replicas.ts'
 import { FleetUnderTest, untilState } from './fleet.ts'
@@ -196,17 +197,28 @@ describe.skipIf(lacks('redis-server'))('a user with the least rights', () => {
     }
     expect(await server.cli('acl', 'log'), 'what was denied').toBe('')
 
-    await server.cli('acl', 'setuser', 'oap', `>${after}`)
+    const connections = async () => {
+      const lines = (await server.cli('client', 'list', 'type', 'normal')).split('\n')
+      return lines.filter((line) => line.includes(' user=oap ')).map((line) => /^id=(\d+)/.exec(line)?.[1])
+    }
+    const former = await connections()
+    expect(former).toHaveLength(2)
     await writeFile(file, `${after}\n`)
-    await Promise.all(fleet.replicas.map(({ app }) => app.reload()))
-    await server.cli('acl', 'setuser', 'oap', `<${before}`)
-    await server.cli('client', 'kill', 'user', 'oap')
-    await eventually(async () => {
-      const users = await server.cli('client', 'list', 'type', 'normal')
-      return users.split('user=oap').length - 1 === 2 || undefined
-    }, 'new connections')
-    await untilState(fleet, 'available')
+    const warnings = async (replica: ProxyUnderTest) => JSON.parse((await replica.askAdmin('/status')).content).warnings
+    for (const replica of fleet.replicas) {
+      await eventually(async () => (await warnings(replica)).length > 0 || undefined, 'the rejection of the new one')
+      const text = expect.stringContaining('(WRONGPASS)')
+      expect(await warnings(replica)).toMatchObject([{ code: 'fleet_password_rejected', text }])
+    }
+    expect(await connections(), 'while the new one is unknown').toEqual(former)
+    await server.cli('acl', 'setuser', 'oap', `>${after}`, `<${before}`)
+    for (let i = 0, latest = former; latest.length !== 2 || latest.some((id) => former.includes(id)); i += 1) {
+      expect(await fleet.askAll(`meanwhile-${i}`)).toEqual([200, 200])
+      expect(service.tokens.mintsOf(`meanwhile-${i}`)).toHaveLength(1)
+      latest = await connections()
+    }
     expect(await fleet.askAll('globex')).toEqual([200, 200])
+    for (const replica of fleet.replicas) expect(await warnings(replica)).toEqual([])
     expect(fleet.replicas.flatMap(({ logs }) => logs).filter(({ reason }) => String(reason).includes('PASS'))).toEqual(
       [],
     )
