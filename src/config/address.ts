@@ -87,6 +87,15 @@ export function parseHostName(text: string): string {
   return name
 }
 
+/** Of a TLS server: RFC 6066 §3 permits no IP address. @throws {Unsuitable} */
+export function parseServerName(text: string): string {
+  const name = text.toLowerCase()
+  if (/^[\d.]+$/.test(name) || !NAME.test(name)) {
+    throw new Unsuitable('is not a host name: write the name in the certificate, such as cache.example.com')
+  }
+  return name
+}
+
 const BASE_URL_EXAMPLE = 'write https://api.example.com or https://example.com/prefix'
 
 export function parseBaseUrl(text: string): URL {

@@ -49,6 +49,9 @@ export function reportContradictions(settings: SoundSettings, refuse: Report): v
   if (cluster === true && (store?.kind === 'unix' || (store?.database ?? 0) > 0)) {
     refuse('fleet.store', 'is a unix socket or names a database, but a cluster speaks TCP and has only database 0')
   }
+  if ('serverName' in fleet && store !== undefined && !(store.kind === 'tcp' && store.tls)) {
+    refuse('fleet.serverName', 'is the name in a certificate, which only a rediss:// fleet.store has')
+  }
   reportKeyPair('origin', origin, refuse)
   reportMinter(settings, refuse)
   reportSidecar(settings, refuse)

@@ -15,6 +15,7 @@ import {
   parseFleetStore,
   parseHostName,
   parseMinterUrl,
+  parseServerName,
   parseSocketPath,
   parseTracesEndpoint,
 } from './address.ts'
@@ -264,6 +265,11 @@ const fleet = group('Replicas that share tokens; off unless `store` is set.', {
     .describe('File with the password for the store, re-read when it changes.')
     .meta(RELOADABLE),
   caFile: certificatesFile().describe('PEM file with further CA certificates to trust for the store.'),
+  serverName: parsed(parseServerName)
+    .optional()
+    .describe(
+      'Name in the certificates of the store, if it is not the host of `store`: for a cluster whose nodes announce IP addresses.',
+    ),
   timeoutMs: duration('100ms', '1ms', '5s').describe('Longest wait for the store; then the proxy goes on without it.'),
   prefix: text()
     // Braces would move the hash tag that keeps the keys of one org in one slot of a cluster.

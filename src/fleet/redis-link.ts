@@ -6,7 +6,7 @@
  * The client is large, so this file is the only one that imports it, and is itself imported only if `fleet.store` is set.
  */
 
-import type { LookupFunction } from 'node:net'
+import { isIP, type LookupFunction } from 'node:net'
 import type { SecureContext } from 'node:tls'
 import { createClient, createCluster } from '@redis/client'
 import { serverNameOf } from '../http1/host.ts'
@@ -20,6 +20,8 @@ type StoreAddress = { readonly database: number } & (
 export interface LinkOptions {
   readonly address: StoreAddress
   readonly cluster: boolean
+  /** In the certificates, in place of the host. */
+  readonly serverName?: string | undefined
   readonly username?: string | undefined
   /** Asked for each connection. */
   readonly password: () => Secret | undefined
@@ -33,7 +35,7 @@ export type Link = ReturnType<typeof openLink>
 
 /** Calls `onLost` when the connection has ended by itself. Not for a cluster: there a node may go and come. */
 export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost: (cause: unknown) => void) {
-  const { address, username, secureContext, lookup } = options
+  const { address, username, serverName, secureContext, lookup } = options
   const password = options.password()?.reveal()
   const common = {
     RESP: 2,
@@ -53,7 +55,9 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
     autoSelectFamilyAttemptTimeout: connectTimeoutMs / 2,
     ...(isTls && ({ tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const)),
   } as const
-  const place = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port)
+  const place = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port, serverName)
+  // Nodes announce IP addresses unless told otherwise, and certificates of managed clusters have none.
+  const nameOfNode = (host: string) => serverName ?? (address.kind === 'tcp' && isIP(host) !== 0 ? address.host : host)
   if (!options.cluster) {
     const client = createClient({ ...common, socket: { ...place, ...socket }, database: address.database })
     // Without a listener, an error ends the process. Each waiter of a command gets the error.
@@ -67,7 +71,8 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
     defaults: { ...common, socket },
     nodeAddressMap: (node) => {
       const portAt = node.lastIndexOf(':')
-      return endpoint(node.slice(0, portAt), Number(node.slice(portAt + 1)))
+      const host = node.slice(0, portAt)
+      return endpoint(host, Number(node.slice(portAt + 1)), nameOfNode(host))
     },
     RESP: 2,
     maxCommandRedirections: 3,
@@ -104,8 +109,8 @@ function linkOf(
   }
 }
 
-/** Node sends no server name for TLS by itself. */
-function endpoint(host: string, port: number) {
-  const servername = serverNameOf(host)
+/** Node sends no server name for TLS by itself. Without one, it verifies the certificate for the host. */
+function endpoint(host: string, port: number, name = host) {
+  const servername = serverNameOf(name)
   return { host, port, ...(servername !== '' && { servername }) }
 }

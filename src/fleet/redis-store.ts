@@ -4,6 +4,7 @@
  */
 
 import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises'
+import type { PeerCertificate } from 'node:tls'
 import type { Secret } from '../secret.ts'
 import { type Link, type LinkOptions, openLink } from './redis-link.ts'
 import { type ClaimReply, PROBE, type Script, type Told } from './scripts.ts'
@@ -42,6 +43,8 @@ const LONGEST_PAUSE_MS = 2_000
 const CONNECT_TIMEOUT_MS = 2_000
 /** In a cluster, one node may be gone while the others answer. Then the map of slots is fetched again, at most this often. */
 const RENEWAL_MS = 1_000
+/** Of the names in a certificate that are told. */
+const MOST_NAMES_CHARS = 200
 
 /** Failures of the store that are no error of the client. The message is for people. */
 class Unusable extends Error {}
@@ -208,10 +211,18 @@ async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return 'unknown'
   if (error instanceof Unusable) return error.message
-  if ('code' in error && typeof error.code === 'string') return error.code
+  if ('code' in error && typeof error.code === 'string') return otherCertificate(error) ?? error.code
   const [code = error.constructor.name] = /^[A-Z]{3,16}\b/.exec(error.message) ?? []
   const meaning = MEANINGS.find(([pattern]) => pattern.test(`${error.constructor.name} ${error.message}`))?.[1]
   return meaning === undefined ? code : `${meaning} (${code})`
+}
+
+/** What was expected and what was found, if the certificate is for another host. Quoted with care: the server chose its names. */
+function otherCertificate(error: Error): string | undefined {
+  if (!('code' in error && error.code === 'ERR_TLS_CERT_ALTNAME_INVALID' && 'host' in error)) return undefined
+  const { subjectaltname, subject } = 'cert' in error ? (error.cert as Partial<PeerCertificate>) : {}
+  const found = `${subjectaltname ?? subject?.CN ?? 'no name'}`.replace(/[^\w.:*, -]/g, '?').slice(0, MOST_NAMES_CHARS)
+  return `its certificate is not for ${error.host} but for ${found}: correct fleet.serverName or the certificate (${error.code})`
 }
 
 /** Tested in this order on the class and the message of an error. */

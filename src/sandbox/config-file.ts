@@ -88,6 +88,7 @@ export interface ConfigFile {
     readonly username?: string
     readonly passwordFile?: string
     readonly caFile?: string
+    readonly serverName?: string
     readonly timeout?: string
     readonly prefix?: string
   }

@@ -1,13 +1,15 @@
 /** A fleet with a real cluster of three nodes. */
 
-import { expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
+import { CA_FILE, certificateFiles } from '../../support/certificates.ts'
 import { eventually } from '../../support/changes.ts'
 import { freePort } from '../../support/listening.ts'
 import { lacks } from '../../support/programs.ts'
+import { resolving } from '../../support/resolving.ts'
 import { startService } from '../../support/service.ts'
-import { RedisServer } from '../../units/fleet/redis-server.ts'
+import { type RedisOptions, RedisServer } from '../../units/fleet/redis-server.ts'
 import { Endpoint, Replica } from '../../units/fleet/replicas.ts'
-import { FleetUnderTest, untilState } from './fleet.ts'
+import { ask, FleetUnderTest, untilState } from './fleet.ts'
 
 const SLOTS = 16_384
 
@@ -19,11 +21,11 @@ class RedisCluster implements AsyncDisposable {
     this.nodes = nodes
   }
 
-  static async start(): Promise<RedisCluster> {
+  static async start(tls?: RedisOptions['tls']): Promise<RedisCluster> {
     const nodes: RedisServer[] = []
     const cluster = new RedisCluster(nodes)
     try {
-      for (let i = 0; i < 3; i += 1) nodes.push(await startNode())
+      for (let i = 0; i < 3; i += 1) nodes.push(await startNode(tls))
       await cluster.#meet()
     } catch (error) {
       await cluster[Symbol.asyncDispose]()
@@ -60,10 +62,14 @@ class RedisCluster implements AsyncDisposable {
 }
 
 /** The port of the bus is usually ten thousand higher, which may be taken, or not a valid port. */
-async function startNode(): Promise<RedisServer> {
+async function startNode(tls: RedisOptions['tls']): Promise<RedisServer> {
   const settings = { enabled: 'yes', 'node-timeout': '2000', port: String(await freePort()) }
   return await RedisServer.start({
-    args: Object.entries(settings).flatMap(([name, value]) => [`--cluster-${name}`, value]),
+    ...(tls && { tls }),
+    args: [
+      ...Object.entries(settings).flatMap(([name, value]) => [`--cluster-${name}`, value]),
+      ...(tls ? ['--tls-cluster', 'yes', '--tls-ca-cert-file', CA_FILE] : []),
+    ],
   })
 }
 
@@ -92,6 +98,48 @@ test.skipIf(lacks('redis-server'))(
     for (let i = 0; i < 12; i += 1) expect(await fleet.askAll(`late-${i}`)).toEqual([200, 200, 200])
   },
 )
+
+describe.skipIf(lacks('redis-server'))('nodes that announce IP addresses, with a certificate for a name alone', () => {
+  const tls = certificateFiles('other-host')
+  const SECURE = { ...CLUSTER, 'fleet.caFile': CA_FILE }
+
+  test('are verified by fleet.serverName, or else by the host of fleet.store', async () => {
+    resolving('other.example', '127.0.0.1')
+    await using service = await startService()
+    await using cluster = await RedisCluster.start(tls)
+    const named = { url: `rediss://other.example:${cluster.nodes[0]!.port}` }
+    for (const [i, [store, settings]] of [
+      [cluster, { ...SECURE, 'fleet.serverName': 'other.example' }] as const,
+      [named, SECURE] as const,
+    ].entries()) {
+      await using fleet = await FleetUnderTest.start(2, service, store, settings)
+      await untilState(fleet, 'available')
+      const orgs = Array.from({ length: 10 }, (_, n) => `org-${i}-${n}`)
+      for (const org of orgs) {
+        expect(await fleet.askAll(org)).toEqual([200, 200])
+        expect(service.tokens.mintsOf(org), org).toHaveLength(1)
+      }
+    }
+    for (const node of cluster.nodes) expect(Number(await node.cli('dbsize')), 'keys in each node').toBeGreaterThan(0)
+  })
+
+  test.each([
+    [{}, '127.0.0.1'],
+    [{ 'fleet.serverName': 'cache.example.internal' }, 'cache.example.internal'],
+  ])('are refused with %j, and the reason has what was expected and what was found', async (settings, expected) => {
+    await using service = await startService()
+    await using node = await RedisServer.start({ tls })
+    for (const cluster of ['false', 'true']) {
+      const all = { ...SECURE, ...settings, 'fleet.cluster': cluster }
+      await using fleet = await FleetUnderTest.start(1, service, node, all)
+      const [replica] = fleet.replicas
+      await replica!.until(() => replica!.logs.some(({ msg }) => msg?.startsWith('fleet store lost')), 'its loss')
+      const reason = `its certificate is not for ${expected} but for DNS:other.example: correct fleet.serverName or the certificate (ERR_TLS_CERT_ALTNAME_INVALID)`
+      expect(replica!.logs.find(({ msg }) => msg?.startsWith('fleet store lost'))).toMatchObject({ reason })
+      expect(await ask(replica!, 'acme')).toBe(200)
+    }
+  })
+})
 
 test.skipIf(lacks('redis-server'))('moved slots cost no operation, and a failure renews the connection', async () => {
   await using cluster = await RedisCluster.start()

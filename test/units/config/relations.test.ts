@@ -17,6 +17,11 @@ describe('settings that contradict each other', () => {
     ],
     [{ OAP_FLEET_STORE: 'redis://host/1', OAP_FLEET_CLUSTER: 'true' }, 'has only database 0'],
     [{ OAP_FLEET_STORE: 'redis+unix:///run/a', OAP_FLEET_CLUSTER: 'true' }, 'is a unix socket'],
+    [
+      { OAP_FLEET_STORE: 'redis://localhost', OAP_FLEET_SERVER_NAME: 'cache.internal' },
+      'fleet.serverName (OAP_FLEET_SERVER_NAME): is the name in a certificate',
+    ],
+    [{ OAP_FLEET_STORE: 'rediss://host', OAP_FLEET_SERVER_NAME: '10.0.0.7' }, 'is not a host name'],
   ]
   test.each(refused)('%j', async (variables, expected) => {
     expect(await refusalWith(variables)).toEqual([expect.stringContaining(expected)])
