@@ -10,8 +10,13 @@ interface Reading {
   /** Monotonic milliseconds. */
   readonly at: number
   readonly totals: Totals
+  readonly timed: Readonly<Record<'durations' | 'serviceResponses' | 'overheads', Timed>>
+}
+
+interface Timed {
+  readonly histogram: Histogram
   /** Number of requests in each bucket. */
-  readonly durations: readonly number[]
+  readonly counts: readonly number[]
   /** The slowest request since the reading before. */
   readonly maxMs: number
 }
@@ -33,23 +38,32 @@ export class History {
 
   sample(now: number): void {
     this.#readings.push(this.#read(now))
-    this.#metrics.requests.durations.maxMs = 0
+    for (const { histogram } of Object.values(this.#readings.at(-1)?.timed ?? {})) histogram.maxMs = 0
     if (this.#readings.length > CAPACITY + 1) this.#readings.shift()
   }
 
   /** Counts of the last five minutes, or since the start if that is more recent. */
-  recent(now: number): Interval {
+  recent(now: number) {
     const after = this.#read(now)
     const [before = after, ...later] = this.#readings
-    const maxMs = Math.max(after.maxMs, ...later.map((reading) => reading.maxMs))
-    return between(this.#metrics.requests.durations, before, { ...after, maxMs })
+    const readings = [...later, after]
+    const quantiles = (name: keyof Reading['timed']) => {
+      const maxMs = Math.max(...readings.map(({ timed }) => timed[name].maxMs))
+      return quantilesOf(before.timed[name], { ...after.timed[name], maxMs })
+    }
+    return {
+      ...grownBetween(before, after),
+      ...quantiles('durations'),
+      /** To the first byte of its response. */
+      service: quantiles('serviceResponses'),
+      /** All but that. */
+      proxy: quantiles('overheads'),
+    }
   }
 
   /** Parallel series, oldest first. */
   series() {
-    const intervals = this.#readings
-      .slice(1)
-      .map((after, i) => between(this.#metrics.requests.durations, this.#readings[i] ?? after, after))
+    const intervals = this.#readings.slice(1).map((after, i) => between(this.#readings[i] ?? after, after))
     const perSecond = (count: (interval: Interval) => number) =>
       intervals.map((interval) => (count(interval) * 1000) / interval.spanMs)
     return {
@@ -63,21 +77,31 @@ export class History {
   }
 
   #read(now: number): Reading {
-    const { durations } = this.#metrics.requests
-    return { at: now, totals: this.#metrics.totals(), durations: durations.counts(), maxMs: durations.maxMs }
+    const { durations, serviceResponses, overheads } = this.#metrics.requests
+    const timed = (histogram: Histogram) => ({ histogram, counts: histogram.counts(), maxMs: histogram.maxMs })
+    return {
+      at: now,
+      totals: this.#metrics.totals(),
+      timed: { durations: timed(durations), serviceResponses: timed(serviceResponses), overheads: timed(overheads) },
+    }
   }
 }
 
-/** What happened between two readings. Without a request, there are no quantiles. */
-function between(histogram: Histogram, before: Reading, after: Reading) {
-  const counts = after.durations.map((count, i) => count - (before.durations[i] ?? 0))
-  return {
-    spanMs: after.at - before.at,
-    ...grown(after.totals, before.totals),
-    p50Ms: histogram.quantileMs(0.5, counts, after.maxMs),
-    p99Ms: histogram.quantileMs(0.99, counts, after.maxMs),
-  }
+/** What happened between two readings. */
+function between(before: Reading, after: Reading) {
+  return { ...grownBetween(before, after), ...quantilesOf(before.timed.durations, after.timed.durations) }
 }
+
+function grownBetween(before: Reading, after: Reading) {
+  return { spanMs: after.at - before.at, ...grown(after.totals, before.totals) }
+}
+
+/** Without a request, there are none. */
+function quantilesOf(before: Timed, { histogram, counts, maxMs }: Timed) {
+  const added = counts.map((count, i) => count - (before.counts[i] ?? 0))
+  return { p50Ms: histogram.quantileMs(0.5, added, maxMs), p99Ms: histogram.quantileMs(0.99, added, maxMs) }
+}
+
 /** Each count of `after` less that of `before`. */
 function grown<T extends object>(after: T, before: T): T {
   const entries = Object.entries(after).map(([name, value]) => {

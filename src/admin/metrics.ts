@@ -5,12 +5,15 @@ import { type RepeatOutcome, type RequestRecord, waitedForServiceMs } from '../g
 import { REJECTION_OUTCOMES } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
+import { Busiest } from './busiest.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
+import { Rejections } from './rejections.ts'
 
 /** Values that are read at a scrape. */
 export interface Gauges {
   readonly requestsInFlight: number
+  readonly tunnels: number
   readonly requestsWaitingForToken: number
   /** Since the start. */
   readonly connectionsRefused: number
@@ -121,6 +124,9 @@ const minterCounts = () => ({
 
 export class Metrics {
   readonly errors = new RecentErrors()
+  readonly orgs = new Busiest()
+  readonly callers = new Busiest()
+  readonly rejections = new Rejections()
   readonly requests = requestCounts()
   readonly tokens = tokenCounts()
   /** Answers of the service that clients got, by class of status: a service may tell the end of a token with any of them. */
@@ -145,7 +151,7 @@ export class Metrics {
   }
 
   requestEnded(record: RequestRecord): void {
-    const { method, status, code, token, repeat, rejection, reason, caller, dispatchedAt, respondedAt } = record
+    const { method, status, code, token, repeat, rejection, reason, caller, dispatchedAt, respondedAt, orgId } = record
     const durationMs = record.endedAt - record.startedAt
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
@@ -159,11 +165,13 @@ export class Metrics {
     if (rejection !== undefined) this.tokens.rejections.add(rejection)
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
     if (code === undefined && respondedAt !== undefined) this.#answers[statusClassOf(status)]++
-    if (code === undefined && status < 400) return
+    this.rejections.requestEnded(record)
+    const isError = (code !== undefined || status >= 400) && this.errors.requestEnded(record)
+    if (orgId !== undefined) this.orgs.add(orgId, isError, record.endedAt)
+    if (caller !== undefined) this.callers.add(caller, isError, record.endedAt)
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
     if (code === 'overloaded' && reason !== undefined) this.requests.overloads.add(reason)
     if (code !== undefined && code !== 'client_closed') this.requests.refused.add(code)
-    this.errors.requestEnded(record)
   }
 
   mintSettled({ reason, durationMs, error }: SettledMint): void {
@@ -208,6 +216,7 @@ export class Metrics {
       ...(this.#isSidecar ? [minter] : []),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
       gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight),
+      gauge('oap_tunnels', 'WebSockets that are open.', gauges.tunnels),
       gauge('oap_orgs_paused', 'Orgs for which no mint is made now, because the last ones failed.', gauges.orgsPaused),
       gauge(
         'oap_mint_pace_ratio',

@@ -50,9 +50,10 @@ export class RecentErrors {
   /** By what to do: a code of the minter may need another remedy than the same of the proxy. */
   readonly #entries = new Map<Remedy, Entry>()
 
-  requestEnded(record: RequestRecord): void {
+  /** True if it counts as an error. */
+  requestEnded(record: RequestRecord): boolean {
     const code = codeOf(record)
-    if (code === undefined) return
+    if (code === undefined) return false
     const ofOurs = code === 'overloaded' ? OVERLOADED : remedyOf(code as ErrorCode, record.isOfMinter)
     const remedy = isOfService(code) ? OF_SERVICE[code] : ofOurs
     const place = record.isOfMinter ? ' at the minter' : ''
@@ -60,6 +61,7 @@ export class RecentErrors {
     this.#entries.set(remedy, entry)
     entry.count++
     entry.examples = [excerpt(record), ...entry.examples].slice(0, MAX_EXAMPLES)
+    return true
   }
 
   totals(): Record<Fault, number> {

@@ -7,7 +7,17 @@ import type { ErrorCode } from '../errors.ts'
 import { parseOrgId } from '../org-id.ts'
 import { renderFamilies, runtimeMetrics } from './counts.ts'
 import type { History } from './history.ts'
-import { type AdminSources, type ReadinessCheck, statusOf } from './status.ts'
+import {
+  ageText,
+  counted,
+  lastingText,
+  recentRows,
+  refusalText,
+  serviceText,
+  stateText,
+  whoRows,
+} from './page/words.ts'
+import { type AdminSources, type ReadinessCheck, type StatusDocument, statusOf } from './status.ts'
 import type { Warnings } from './warnings.ts'
 
 export interface Answer {
@@ -28,6 +38,9 @@ export interface Route {
   readonly answer: (query: URLSearchParams) => Answer | AdminProblemCode | Promise<Answer>
 }
 
+/** On the page. */
+const MAX_ORGS = 30
+
 const TEXT = 'text/plain; charset=utf-8'
 
 /** The browser runs the page's script and style, and nothing that is injected. */
@@ -45,15 +58,35 @@ const POLICY = [
   "trusted-types 'none'",
 ].join('; ')
 
-/** The status page: one document that loads nothing from anywhere and runs only its own script. */
-const statusPage: Answer = {
-  status: 200,
-  type: 'text/html; charset=utf-8',
-  // A function as replacement: `$&` in the script is no pattern.
-  content: markup
-    .replace('<style></style>', () => `<style>${style}</style>`)
-    .replace('<script type="module"></script>', () => `<script type="module">${script}</script>`),
-  fields: { 'content-security-policy': POLICY },
+// A function as replacement: `$&` in the script is no pattern.
+const PAGE = markup
+  .replace('<style></style>', () => `<style>${style}</style>`)
+  .replace('<script type="module"></script>', () => `<script type="module">${script}</script>`)
+
+/** One document that loads nothing from anywhere and runs only its own script, which takes the place of the table. */
+function statusPage(document: StatusDocument): Answer {
+  const { warnings, errors, orgs } = document
+  const rows = [
+    ['state', stateText(document)],
+    ['service', serviceText(document.service)],
+    ...warnings.map((warning) => ['warning', `${warning.text} (${lastingText(warning)})`]),
+    ...recentRows(document),
+    ...whoRows(document),
+    ...errors.map(({ code, title, count, detail }) => [code, `${counted(count, 'time')}: ${title}. ${detail}`]),
+    ...orgs.map((org) => [org.org, `${org.state} ${ageText(org)}${refusalText(org)}`]),
+  ]
+  const table = rows.map(([label = '', text = '']) => `<tr><th>${escaped(label)}<td>${escaped(text)}`).join('\n')
+  return {
+    status: 200,
+    type: 'text/html; charset=utf-8',
+    content: PAGE.replace('id="plain" class="card">', (open) => `${open}\n${table}\n`),
+    fields: { 'content-security-policy': POLICY },
+  }
+}
+
+/** Org ids and paths may look like markup. */
+function escaped(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;')
 }
 
 export function adminRoutes(
@@ -75,6 +108,8 @@ export function adminRoutes(
     const maxOrgs = /^\d{1,9}$/.test(asked) ? Number(asked) : Number.POSITIVE_INFINITY
     return json(statusOf(sources, history, warnings, maxOrgs, query.get('search') ?? ''))
   }
+
+  const page = () => statusPage(statusOf(sources, history, warnings, MAX_ORGS, ''))
 
   /** `org=all` names every org. */
   function purge(query: URLSearchParams): Answer | AdminProblemCode {
@@ -103,7 +138,7 @@ export function adminRoutes(
     ['/readyz', { method: 'GET', isFor: 'probes', answer: readyz }],
     ['/metrics', { method: 'GET', isFor: 'probes', answer: exposition }],
     ['/status', { method: 'GET', isFor: 'operators', answer: statusDocument }],
-    ['/', { method: 'GET', isFor: 'operators', answer: () => statusPage }],
+    ['/', { method: 'GET', isFor: 'operators', answer: page }],
     ['/tokens/purge', { method: 'POST', isFor: 'operators', answer: purge }],
     ['/tokens/resume', { method: 'POST', isFor: 'operators', answer: resume }],
     ['/reload', { method: 'POST', isFor: 'operators', answer: async () => json(await sources.reload()) }],

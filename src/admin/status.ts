@@ -6,6 +6,7 @@ import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import type { OrgTokens } from '../token/org-tokens.ts'
 import { known, type TokenCache } from '../token/token-cache.ts'
+import { MAX_SHOWN } from './busiest.ts'
 import type { History } from './history.ts'
 import type { Gauges, Metrics } from './metrics.ts'
 import type { WarningChecks, Warnings } from './warnings.ts'
@@ -46,6 +47,8 @@ export interface AdminSources {
   readonly readiness: () => readonly ReadinessCheck[]
   readonly metrics: Metrics
   readonly gauges: () => Gauges
+  /** The Org of each request in flight, and of each open tunnel. */
+  readonly holders: () => { readonly inFlight: readonly string[]; readonly tunnels: readonly string[] }
   readonly tokens: TokenCache
   /** The Orgs that the token endpoint refused a moment ago. */
   readonly refusals: () => ReadonlyMap<OrgId, TokenError>
@@ -70,6 +73,8 @@ export type StatusDocument = ReturnType<typeof statusOf>
 export function statusOf(sources: AdminSources, history: History, warnings: Warnings, maxOrgs: number, search: string) {
   const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, refusals, fleet } =
     sources
+  const { inFlight, tunnels } = sources.holders()
+  const [ofOrgs, ofCallers] = [metrics.orgs.shown(performance.now()), metrics.callers.shown(performance.now())]
   const now = performance.now()
   const checks = readiness()
   const orgs = orgStatuses(tokens, refusals()).filter(({ org }) => org.includes(search))
@@ -87,12 +92,25 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
     totals: { ...metrics.totals(), ...counted, requestsWaiting: originConnections['pending'] ?? 0 },
     recent: history.recent(now),
     history: history.series(),
+    /** In the last two and a half to five minutes. */
+    busiest: { orgs: ofOrgs.busiest, callers: ofCallers.busiest },
+    mostErrors: { orgs: ofOrgs.failing, callers: ofCallers.failing },
+    /** The Orgs that hold most of them now. */
+    inFlight: { orgs: mostHeld(inFlight) },
+    tunnels: { count: tunnels.length, orgs: mostHeld(tunnels) },
     orgs: orgs.sort(byNeedForAttention).slice(0, maxOrgs),
     /** Number of all matching orgs, and of those that are refused now. */
     orgCount: orgs.length,
     refusedOrgCount: orgs.filter(({ state }) => state === 'refused').length,
     errors: metrics.errors.reports(now),
   }
+}
+
+function mostHeld(orgs: readonly string[]) {
+  const counts = new Map<string, number>()
+  for (const org of orgs) counts.set(org, (counts.get(org) ?? 0) + 1)
+  const sorted = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_SHOWN)
+  return sorted.map(([name, count]) => ({ name, count }))
 }
 
 type OrgStatus = ReturnType<typeof orgStatuses>[number]

@@ -1,7 +1,7 @@
 /** What the admin listener shows of the other parts. */
 
 import { AdminListener } from '../admin/admin-server.ts'
-import type { Gauges, Metrics } from '../admin/metrics.ts'
+import type { Gauges } from '../admin/metrics.ts'
 import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import { isRemote, placeOfCallers } from '../config/relations.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
@@ -29,7 +29,6 @@ interface Control {
 interface ShownParts extends WatchedParts {
   readonly control: Control
   readonly phase: Phase
-  readonly metrics: Metrics
   readonly origin: Origin
 }
 
@@ -49,10 +48,11 @@ export function readinessOf({ config, phase, reload, side }: ShownParts): Readin
   ]
 }
 
-function gaugesOf({ side, apps, minter, origin, log, traces, fleet }: ShownParts): Gauges {
+function gaugesOf({ side, apps, minter, origin, log, traces, fleet, tunnels }: ShownParts): Gauges {
   const { connected, free, pending } = origin.stats
   return {
     requestsInFlight: apps.reception.requestsInFlight + (minter?.reception.requestsInFlight ?? 0),
+    tunnels: tunnels.size,
     requestsWaitingForToken: side.tokens.waiting.count,
     connectionsRefused: apps.listener.limit.refused + (minter?.listener.limit.refused ?? 0),
     cachedTokens: side.tokens.orgs.size,
@@ -68,7 +68,7 @@ function gaugesOf({ side, apps, minter, origin, log, traces, fleet }: ShownParts
 }
 
 function sourcesOf(parts: ShownParts): AdminSources {
-  const { config, phase, control, side, rules, metrics, reload, fleet } = parts
+  const { config, phase, control, side, rules, metrics, reload, fleet, apps, minter, tunnels } = parts
   return {
     version: readVersion(),
     service: { baseUrl: config.baseUrl.href, appId: config.app?.appId, minter: config.minter.url?.text },
@@ -82,6 +82,10 @@ function sourcesOf(parts: ShownParts): AdminSources {
     readiness: () => readinessOf(parts),
     metrics,
     gauges: () => gaugesOf(parts),
+    holders: () => ({
+      inFlight: [...apps.listener.orgsInFlight, ...(minter?.listener.orgsInFlight ?? [])],
+      tunnels: [...tunnels.values()].flatMap(({ orgId }) => orgId ?? []),
+    }),
     tokens: side.tokens,
     refusals: () => side.budget.refusals,
     purgeTokens: (org) => {

@@ -5,6 +5,7 @@ import { Metrics } from '../admin/metrics.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
+import type { Gateway } from '../gateway/exchange.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Names } from '../lookup.ts'
 import type { Traces } from '../traces/traces.ts'
@@ -48,7 +49,8 @@ export async function startApp(
   const mintOrigin = openMintOrigin(config, config.tokens.mintConcurrency, live)
   const side = new TokenSide(config, mintOrigin, events, shared?.fleet)
   const rules = new LiveRules(config, events, lookup)
-  const apps = openApps(config, { side, origin, rules, events, traces }, sockets)
+  const tunnels: Gateway['tunnels'] = new Map()
+  const apps = openApps(config, { side, origin, rules, events, traces, tunnels }, sockets)
   const minter = openMinter(config, side, rules, events)
   const certificates = new Certificates()
   const apply = (latest: Config) => takeOver([...parts, log], latest)
@@ -62,8 +64,22 @@ export async function startApp(
     tellBrokenOff = resolve
   })
   const control = { reloadAll, requestStop, brokenOff }
-  const watched = { config, side, apps, minter, rules, log, reload, fleet: shared?.fleet, traces, names, certificates }
-  const shown = { ...watched, phase, metrics, origin, control }
+  const watched = {
+    config,
+    side,
+    apps,
+    minter,
+    rules,
+    log,
+    reload,
+    fleet: shared?.fleet,
+    traces,
+    names,
+    certificates,
+    metrics,
+    tunnels,
+  }
+  const shown = { ...watched, phase, origin, control }
   const admin = openAdmin(shown, sockets)
   const entrances = [apps, ...(minter === undefined ? [] : [minter])]
   // Each uses those before it.

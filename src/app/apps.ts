@@ -20,11 +20,12 @@ interface PartsBehind {
   readonly rules: LiveRules
   readonly events: Events
   readonly traces: Traces | undefined
+  readonly tunnels: Gateway['tunnels']
 }
 
 export function openApps(
   config: Config,
-  { side, origin, rules, events, traces }: PartsBehind,
+  { side, origin, rules, events, traces, tunnels }: PartsBehind,
   sockets: InheritedSockets | undefined,
 ) {
   const { listen, baseUrl, replay } = config
@@ -37,6 +38,7 @@ export function openApps(
     tracing: traces,
     tellsTime: listen.serverTiming,
     repeatMemory: new RepeatMemory(replay.maxBodyBytes),
+    tunnels,
   }
   const newRequestId = requestIds()
   const reception = new Reception({

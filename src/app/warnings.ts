@@ -1,9 +1,11 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
+import type { Metrics } from '../admin/metrics.ts'
 import type { WarningChecks } from '../admin/warnings.ts'
 import type { Config } from '../config/schema.ts'
 import { causeForOperator, PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
+import type { Gateway } from '../gateway/exchange.ts'
 import type { Names } from '../lookup.ts'
 import type { OrgId } from '../org-id.ts'
 import { endpointText } from '../token/token-request.ts'
@@ -28,10 +30,12 @@ export interface WatchedParts {
   readonly traces: Traces | undefined
   readonly names: Names
   readonly certificates: Certificates
+  readonly metrics: Metrics
+  readonly tunnels: Gateway['tunnels']
 }
 
 export function warningsOf(parts: WatchedParts): WarningChecks {
-  const { config, side, apps, minter, rules, log, reload, fleet, traces, names, certificates } = parts
+  const { config, side, apps, minter, rules, log, reload, fleet, traces, names, certificates, metrics, tunnels } = parts
   return {
     orgs_paused() {
       const { troubled } = side.budget
@@ -88,6 +92,31 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (orgs.length === 0) return undefined
       const listed = [...learned].sort().join(', ')
       return `The service ends tokens of ${named(orgs)} with the status ${listed}, as a new token has shown. Clients got it four times, and POSTs get it each time. Set tokens.rejectedStatuses to 401, ${listed}.`
+    },
+    route_rejected() {
+      const isWell = (org: OrgId) => (side.tokens.orgs.peek(org)?.acceptedAt ?? -1) >= 0
+      const routes = metrics.rejections.routes(isWell)
+      if (routes.length === 0) return undefined
+      const told = routes.map(
+        ({ route, status, rejections, org }) =>
+          `${route} (${status}, ${rejections} times in a row, the last for ${org})`,
+      )
+      return `The service rejects every token on some routes, while it accepts those of the same Orgs on others: ${named(told)}. Ask the service what the App may do there. Until then, have the apps stop, or refuse the routes with routes.allow: these requests cause useless mints.`
+    },
+    upload_not_kept() {
+      const upload = metrics.rejections.upload(performance.now())
+      if (upload === undefined) return undefined
+      const text = `In the last hour, the token of an upload had ended, and its content was too large to be sent again (${upload.route}): its app got the rejection. Set tokens.lifetime below the life of a token, or raise replay.maxBody.`
+      return { text, leftMs: upload.leftMs }
+    },
+    tunnels_left() {
+      const now = performance.now()
+      const left = [...tunnels].filter(([{ leftAt = now }]) => now - leftAt > LEAVING_MS)
+      if (left.length === 0) return undefined
+      const told = left.map(
+        ([, { orgId = 'the App', path, requestId }]) => `${path} for ${orgId} (request ${requestId})`,
+      )
+      return `One side of these WebSockets has ended, and the other goes on sending: ${named(told)}. Correct the side that is left: it must end, too, when the other closes.`
     },
     configuration_refused() {
       if (reload.problems.length === 0) return undefined
@@ -181,6 +210,8 @@ const LOG_PROBLEMS: Readonly<Record<string, string>> = {
 }
 
 const CERTIFICATE_SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
+/** A side that ends with the other needs less. */
+const LEAVING_MS = 2_000
 const COOKIE_EPISODE_MS = 3_600_000
 const MAX_NAMED = 3
 

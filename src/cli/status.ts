@@ -3,15 +3,15 @@
 import {
   ageText,
   ago,
-  answersText,
   counted,
   duration,
   exampleText,
   lastingText,
-  milliseconds,
+  recentRows,
   refusalText,
   serviceText,
   stateText,
+  whoRows,
 } from '../admin/page/words.ts'
 import type { StatusDocument } from '../admin/status.ts'
 import type { ListenAddress } from '../listener/bind.ts'
@@ -33,11 +33,10 @@ export async function printStatus(
 
 /** Org ids and paths come from clients: control characters in them are percent-encoded. */
 function renderStatus(document: StatusDocument): string {
-  const { program, service, isReady, checks, warnings, recent, totals, errors, orgs, orgCount } = document
-  const { p50Ms, p99Ms } = recent
+  const { program, service, isReady, checks, warnings, recent, errors, orgs, orgCount } = document
   const width = Math.max(0, ...orgs.map(({ org }) => org.length))
-  const { requestsInFlight, requestsWaitingForToken, requestsWaiting } = totals
-  const atService = Math.max(0, requestsInFlight - requestsWaitingForToken - requestsWaiting)
+  const who = whoRows(document)
+  const whoWidth = Math.max(...who.map(([label]) => label.length))
   const failing = checks.filter(({ isOk }) => !isOk)
   const lines = [
     `${isReady ? stateText(document).toLowerCase() : 'NOT READY'}  org-access-proxy ${program.version} on Node ${program.node}, host ${program.host}, process ${program.pid}, up ${duration(program.uptimeMs)}`,
@@ -46,12 +45,9 @@ function renderStatus(document: StatusDocument): string {
     ...warnings.map((warning) => `warning ${lastingText(warning)}: ${warning.text}`),
     '',
     `last ${duration(recent.spanMs)}`,
-    `  requests  ${recent.requests} (${requestsInFlight} in flight: ${requestsWaitingForToken} wait for a token, ${requestsWaiting} for a connection, ${atService} are with the service)`,
-    `  latency   ${p50Ms === undefined || p99Ms === undefined ? '-' : `p50 ${milliseconds(p50Ms)}, p99 ${milliseconds(p99Ms)}`}`,
-    `  errors    ${recent.errors.proxy} from the proxy, ${recent.errors.service} from the service, ${recent.errors.app} of the apps`,
-    `  answers   of the service: ${answersText(recent.answers)}`,
-    `  mints     ${recent.mints}: ${recent.refusedMints} refused, ${recent.failedMints} failed`,
-    `  tokens    ${totals.cachedTokens === 0 ? 'no Org has a token' : totals.cachedTokens}`,
+    ...recentRows(document).map(([label, text]) => `  ${label.padEnd(8)}  ${text}`),
+    '',
+    ...who.map(([label, text]) => `  ${label.padEnd(whoWidth)}  ${text}`),
     '',
     errors.length === 0 ? 'no errors since the start' : 'errors since the start, the latest first',
     ...errors.flatMap(errorLines),

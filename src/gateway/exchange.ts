@@ -38,6 +38,7 @@ import {
   type RequestTrace,
   STATUS_WITHOUT_ANSWER,
   type Tracing,
+  type TunnelRecord,
   traceIdOf,
   tunnelRecordOf,
   waitedForServiceMs,
@@ -56,6 +57,8 @@ export interface Gateway {
   readonly origin: Origin
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
+  /** Those that are open. */
+  readonly tunnels: Map<Tunnel, TunnelRecord>
 }
 
 /** Of a request that is none, what was read before the fault. */
@@ -155,6 +158,10 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
   /** It was admitted for this one. */
   get caller(): Caller | undefined {
     return this.#request?.caller
+  }
+
+  get orgId(): OrgId | undefined {
+    return this.#request?.orgId
   }
 
   // ---- before it is admitted
@@ -357,14 +364,18 @@ export class Exchange implements RequestInProgress, AttemptSink, Repeatability {
     record.status = head.status
     this.#tellTime()
     this.#response.switchProtocols(new ResponseHead(head))
-    const { observer } = this.#gateway
+    const { observer, tunnels } = this.#gateway
     const told = tunnelRecordOf(record)
     const tunnel = new Tunnel(
       started.socket,
       service,
       () => client.isFinishing,
-      (end) => observer.tunnelEnded?.(told, end),
+      (end) => {
+        tunnels.delete(tunnel)
+        observer.tunnelEnded?.(told, end)
+      },
     )
+    tunnels.set(tunnel, told)
     tunnel.join(started.firstBytes, firstBytes)
     this.#end()
   }

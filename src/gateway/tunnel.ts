@@ -32,6 +32,8 @@ export class Tunnel {
   readonly #ended: (end: TunnelEnd) => void
   readonly #startedAt = performance.now()
   #endedBy: TunnelEnd['endedBy'] | undefined
+  /** One side has ended: monotonic milliseconds. */
+  leftAt: number | undefined
   #reason: TunnelEnd['reason'] = 'closed'
   /** Runs since one side has ended. */
   #timer: NodeJS.Timeout | undefined
@@ -59,6 +61,7 @@ export class Tunnel {
     const isOurs = this.#isFinishing()
     this.#endedBy = isOurs ? 'proxy' : side === this.#client ? 'client' : 'service'
     this.#reason = isOurs ? 'closed' : reason
+    this.leftAt = performance.now()
     this.#timer = setTimeout(() => this.#expired(), END_MS).unref()
   }
 

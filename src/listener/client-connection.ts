@@ -5,6 +5,7 @@ import type { Caller } from '../callers/callers.ts'
 import type { HttpDate } from '../http1/head-writer.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
+import type { OrgId } from '../org-id.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse } from './client-response.ts'
@@ -126,6 +127,11 @@ export class ClientConnection implements Client, RequestEvents {
 
   get isBusy(): boolean {
     return this.#request !== undefined || this.isTunnel
+  }
+
+  /** Of the request in flight. */
+  get orgId(): OrgId | undefined {
+    return this.#request?.orgId
   }
 
   get awaitsProof(): boolean {

@@ -4,6 +4,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
 import { HttpDate } from '../http1/head-writer.ts'
+import type { OrgId } from '../org-id.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
 import type { ClientResponse } from './client-response.ts'
@@ -158,6 +159,11 @@ export class Listener implements ConnectionOwner {
     const responses = this.#complete
     this.#complete = []
     for (const response of responses) response.writeLast()
+  }
+
+  /** One for each request in flight that has one. */
+  get orgsInFlight(): OrgId[] {
+    return [...this.#connections.values()].flatMap(({ orgId }) => orgId ?? [])
   }
 
   /** Makes room for one more connection if it can. */

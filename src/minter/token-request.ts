@@ -7,6 +7,7 @@ import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client } from '../listener/request-handler.ts'
+import type { OrgId } from '../org-id.ts'
 import type { AdmittedTokenRequest } from './admission.ts'
 import { readRequest } from './message.ts'
 import type { TokenGiver } from './token-giver.ts'
@@ -54,6 +55,10 @@ export class TokenRequest {
 
   get caller(): Caller | undefined {
     return this.#admitted?.caller
+  }
+
+  get orgId(): OrgId | undefined {
+    return this.#admitted?.orgId
   }
 
   start(admitted: AdmittedTokenRequest): void {

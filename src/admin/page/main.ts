@@ -4,7 +4,18 @@ import type { StatusDocument } from '../status.ts'
 import { byId, part, setLines, setText, setTexts } from './dom.ts'
 import { showErrors, showOrgs, showWarnings } from './lists.ts'
 import { drawPlots } from './plots.ts'
-import { answersText, counted, duration, milliseconds, number, rate, serviceText, stateText, utc } from './words.ts'
+import {
+  answersText,
+  counted,
+  duration,
+  milliseconds,
+  number,
+  rate,
+  serviceText,
+  stateText,
+  utc,
+  whoRows,
+} from './words.ts'
 
 const POLL_MS = 2000
 const TIMEOUT_MS = 5000
@@ -38,8 +49,15 @@ async function update(): Promise<void> {
   showWarnings(status)
   showTiles(status)
   drawPlots(status.history)
+  setLines(
+    byId('who'),
+    whoRows(status).map(([label, text]) => `${label}: ${text}`),
+  )
   showErrors(status.errors)
   showOrgs(status)
+  // What the server wrote is for browsers without JavaScript.
+  document.querySelector('#plain')?.remove()
+  part(document, 'main').hidden = false
 }
 
 function showHead(status: StatusDocument): void {
@@ -114,5 +132,4 @@ function showTile(title: string, figure: string, notes: string[], causes: Record
 }
 
 search.addEventListener('input', () => void update().catch(showAway))
-setText(byId('purge'), `curl -X POST '${location.origin}/tokens/purge?org=ORG'`)
 void poll()

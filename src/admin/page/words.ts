@@ -54,6 +54,49 @@ export function answersText(answers: StatusDocument['totals']['answers']): strin
   return seen.length === 0 ? 'none' : seen.map(([status, times]) => `${status}\u00a0${number(times)}`).join(', ')
 }
 
+function quantilesText({ p50Ms, p99Ms }: { p50Ms: number | undefined; p99Ms: number | undefined }): string {
+  return p50Ms === undefined || p99Ms === undefined ? '-' : `p50 ${milliseconds(p50Ms)}, p99 ${milliseconds(p99Ms)}`
+}
+
+/** The last minutes, a label and a text a row. */
+export function recentRows({ recent, totals }: StatusDocument): [string, string][] {
+  const { requestsInFlight, requestsWaitingForToken, requestsWaiting, cachedTokens } = totals
+  const atService = Math.max(0, requestsInFlight - requestsWaitingForToken - requestsWaiting)
+  const { requests, errors, answers, mints, refusedMints, failedMints } = recent
+  return [
+    [
+      'requests',
+      `${requests} (${requestsInFlight} in flight: ${requestsWaitingForToken} wait for a token, ${requestsWaiting} for a connection, ${atService} are with the service)`,
+    ],
+    ['latency', quantilesText(recent)],
+    ['errors', `${errors.proxy} from the proxy, ${errors.service} from the service, ${errors.app} of the apps`],
+    ['answers', `of the service: ${answersText(answers)}`],
+    ['mints', `${mints}: ${refusedMints} refused, ${failedMints} failed`],
+    ['tokens', cachedTokens === 0 ? 'no Org has a token' : String(cachedTokens)],
+  ]
+}
+
+/** Who is slow, who is busy, who fails. */
+export function whoRows({ recent, busiest, mostErrors, inFlight, tunnels }: StatusDocument): [string, string][] {
+  const list = (counts: readonly { name: string; count: number }[]) =>
+    counts.map(({ name, count }) => `${name} ${number(count)}`).join(', ')
+  const requestsOf = (counts: StatusDocument['busiest']['orgs']) =>
+    list(counts.map(({ name, requests: count }) => ({ name, count })))
+  const errorsOf = (counts: StatusDocument['busiest']['orgs']) =>
+    list(counts.map(({ name, errors: count }) => ({ name, count })))
+  const rows: [string, string][] = [
+    ['the service, to its first byte', quantilesText(recent.service)],
+    ['the proxy, and the transfer', quantilesText(recent.proxy)],
+    ['busiest Orgs', requestsOf(busiest.orgs)],
+    ['busiest callers', requestsOf(busiest.callers)],
+    ['Orgs with most errors', errorsOf(mostErrors.orgs)],
+    ['callers with most errors', errorsOf(mostErrors.callers)],
+    ['Orgs with most in flight', list(inFlight.orgs)],
+    ['Orgs with most WebSockets', list(tunnels.orgs)],
+  ]
+  return rows.filter(([, text]) => text !== '')
+}
+
 /** `Ready, 2 warnings`. */
 export function stateText({ isReady, warnings }: Pick<StatusDocument, 'isReady' | 'warnings'>): string {
   const told = warnings.length === 0 ? '' : `, ${counted(warnings.length, 'warning')}`

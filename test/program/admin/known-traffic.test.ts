@@ -5,6 +5,7 @@ import type { StatusDocument } from '../../../src/admin/status.ts'
 import { Canaries } from '../../support/canaries.ts'
 import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
+import { HANDSHAKE } from '../../support/handshake.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { startBoth, startProxy } from '../../support/start-proxy.ts'
@@ -61,6 +62,45 @@ test('the status lists each Org, without its token', async () => {
   expect(errors).toMatchObject([{ code: 'org_access_refused', count: 1, examples: [{ orgId: 'stranger' }] }])
   const canaries = new Canaries().add('secret', service.tokens.appSecret).add('token', service.tokens.marker)
   expect(canaries.search(shown.map(({ content }) => content).join('\n'))).toEqual([])
+})
+
+test('the status tells who is busy, who meets errors, who holds requests and WebSockets, and how slow the service is', async () => {
+  await using service = await startService({
+    script: async (seen, connection) => {
+      if (seen.target === '/v2/ws') {
+        connection.tunnel()
+        connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
+        return undefined
+      }
+      return seen.target === '/v2/hang' ? undefined : { status: seen.target === '/v2/bad' ? 500 : 200 }
+    },
+  })
+  await using proxy = await startProxy(service, ADMIN)
+  for (let i = 0; i < 8; i++) {
+    for (let org = 0; org < 8 - i; org++) await request(proxy.port, get('/v2/x', `org-${org}`))
+  }
+  for (const org of ['org-7', 'org-7', 'org-3']) await request(proxy.port, get('/v2/bad', org))
+  await using socket = await RawClient.sending(proxy.port, get('/v2/ws', 'org-4', ...HANDSHAKE))
+  expect((await socket.response()).status).toBe(101)
+  await using _waiting = await RawClient.sending(proxy.port, get('/v2/hang', 'org-5'))
+  await service.origin.waitFor(() => service.requests.at(-1)?.target === '/v2/hang', 'the request that hangs')
+  const status: StatusDocument = JSON.parse((await proxy.askAdmin('/status')).content)
+  expect(status.busiest.orgs.map(({ name, requests }) => [name, requests])).toEqual([
+    ['org-0', 8],
+    ['org-1', 7],
+    ['org-2', 6],
+    ['org-3', 6],
+    ['org-4', 5],
+  ])
+  expect(status.mostErrors.orgs.map(({ name, errors }) => [name, errors])).toEqual([
+    ['org-7', 2],
+    ['org-3', 1],
+  ])
+  expect(status.inFlight.orgs).toEqual([{ name: 'org-5', count: 1 }])
+  expect(status.tunnels).toEqual({ count: 1, orgs: [{ name: 'org-4', count: 1 }] })
+  expect(await proxy.metric('oap_tunnels')).toBe(1)
+  const { service: ofService, proxy: own } = status.recent
+  for (const { p50Ms = -1, p99Ms = -1 } of [ofService, own]) expect([p50Ms > 0, p99Ms >= p50Ms]).toEqual([true, true])
 })
 
 test('a purged token is minted anew by the next request; evicted tokens are counted', async () => {

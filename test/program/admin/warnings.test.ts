@@ -8,7 +8,8 @@ import { documentAt, tablesBelow, unquoted } from '../../processes/docs/document
 import { randomSecret } from '../../support/canaries.ts'
 import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
-import { request } from '../../support/raw-client.ts'
+import { HANDSHAKE } from '../../support/handshake.ts'
+import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { type ProxyUnderTest, startBoth, startProxy } from '../../support/start-proxy.ts'
 
@@ -175,6 +176,59 @@ test('a status that turned out to end tokens is named', async () => {
   expect(await statuses(5)).toEqual([419, 419, 419, 419, 200])
   expect(await told()).toContain('Set tokens.rejectedStatuses to 401, 419.')
   expect(proxy.logs).toContainEqual(expect.objectContaining({ level: 'warn', status: 419 }))
+})
+
+test('a route that rejects every token of Orgs that are accepted elsewhere is named, until it accepts one', async () => {
+  let isOpen = false
+  await using service = await startService({
+    script: ({ target }) => ({ status: target.startsWith('/v2/admin/') && !isOpen ? 401 : 200 }),
+  })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.settleTime': '10ms' })
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'route_rejected')?.text
+  const ask = async (id: number) => (await request(proxy.port, get(`/v2/admin/keys/${id}`, 'acme'))).status
+  for (let id = 0; id < 10; id++) expect(await ask(id)).toBe(401)
+  // As far as anybody can tell by then, it is the Org.
+  expect(await told()).toBeUndefined()
+  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+  expect(await told()).toContain('GET /v2/admin/keys/* (401, 10 times in a row, the last for acme)')
+  isOpen = true
+  expect(await ask(77)).toBe(200)
+  expect(await told()).toBeUndefined()
+})
+
+test('an upload that was too large to be sent again is told for an hour, with the settings', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { ...ADMIN, 'replay.maxBody': '1KiB' })
+  const post = `${get('/v2/files/7', 'acme', 'Content-Length: 2000').replace('GET', 'POST')}${'x'.repeat(2000)}`
+  expect((await request(proxy.port, post)).status).toBe(200)
+  expect(await warningsOf(proxy)).toEqual([])
+  service.tokens.revoke('acme')
+  expect((await request(proxy.port, post)).status).toBe(401)
+  const [told, ...others] = await warningsOf(proxy)
+  expect([told?.code, others]).toEqual(['upload_not_kept', []])
+  expect(told?.text).toMatch(/POST \/v2\/files\/\*.*Set tokens\.lifetime .*replay\.maxBody/)
+  const leftMs = Date.parse(told?.until ?? '') - Date.now()
+  expect([leftMs > 50 * 60_000, leftMs <= 60 * 60_000]).toEqual([true, true])
+})
+
+test('a WebSocket that goes on although one side has ended is named until it ends', async () => {
+  await using service = await startService({
+    script: (_, connection) => {
+      connection.tunnel()
+      connection.write('HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n')
+    },
+  })
+  await using proxy = await startProxy(service, ADMIN)
+  await using client = await RawClient.sending(proxy.port, get('/v2/ws', 'acme', ...HANDSHAKE))
+  expect((await client.response()).status).toBe(101)
+  const connection = service.requests.at(-1)?.connection
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'tunnels_left')?.text
+  expect(await told()).toBeUndefined()
+  client.endSending()
+  await eventually(told, 'the WebSocket to be named', 10_000)
+  expect(await told()).toMatch(/\/v2\/ws for acme \(request \S+\)/)
+  connection?.end()
+  await eventually(async () => (await told()) === undefined, 'the end of the warning')
 })
 
 test('a secret file that cannot be used is told until it is mended', async () => {

@@ -33,6 +33,7 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
 
 export const NO_GAUGES: Gauges = {
   requestsInFlight: 0,
+  tunnels: 0,
   requestsWaitingForToken: 0,
   connectionsRefused: 0,
   cachedTokens: 0,

@@ -56,6 +56,7 @@ export class AdminUnderTest implements AsyncDisposable {
       callers: () => this.callers,
       readiness: () => this.checks,
       metrics: this.metrics,
+      holders: () => ({ inFlight: ['acme', 'acme', 'globex'], tunnels: ['initech'] }),
       tokens: this.tokens,
       refusals: () => this.refusals,
       purgeTokens: (org) => this.tokens.purge(org).length,

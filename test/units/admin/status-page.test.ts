@@ -1,5 +1,6 @@
 import { createServer } from 'node:http'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { Busiest } from '../../../src/admin/busiest.ts'
 import { type Listening, listening } from '../../support/listening.ts'
 import { lacks } from '../../support/programs.ts'
 import { request } from '../../support/raw-client.ts'
@@ -12,6 +13,9 @@ async function fetchPage(admin: AdminUnderTest) {
   return { html: content.toString(), policy }
 }
 
+/** It shows text of the settings and of clients. */
+const TABLE = /<table .*<\/table>/s
+
 let admin: AdminUnderTest
 beforeEach(async () => {
   admin = await AdminUnderTest.start()
@@ -23,7 +27,41 @@ test('the policy permits the script and style of the page, and nothing that is i
   expect(policy).toContain("default-src 'none'")
   expect(policy).toContain("frame-ancestors 'none'")
   expect(policy).not.toMatch(/unsafe|\*|https?:|nonce/)
-  expect(html).not.toMatch(/ (on\w+|style)=|javascript:|https?:\/\/(?!www\.w3\.org)/)
+  expect(html.replace(TABLE, '')).not.toMatch(/ (on\w+|style)=|javascript:|https?:\/\/(?!www\.w3\.org)/)
+})
+
+test('without JavaScript, the page is a table, in which an Org whose id is markup is text', async () => {
+  const hostile = `<img src=x onerror=alert(1)>"'`
+  await admin.mint(hostile)
+  admin.requestEnded({ orgId: hostile, status: 502, code: 'dns_error' })
+  admin.paused = { text: 'No Org gets a new token.', leftMs: 60_000 }
+  const { html } = await fetchPage(admin)
+  const [table = ''] = TABLE.exec(html) ?? []
+  for (const row of [
+    '<th>state<td>Ready, 1 warning\n',
+    '<th>warning<td>No Org gets a new token. (since ',
+    '<th>busiest Orgs<td>&lt;img src=x onerror=alert(1)>"\' 1\n',
+    '<th>dns_error<td>1 time: ',
+    '<th>&lt;img src=x onerror=alert(1)>"\'<td>new token',
+  ]) {
+    expect(table).toContain(row)
+  }
+  expect(html).not.toContain('<img')
+})
+
+test('the bounded counts keep who is busy among a hundred thousand Orgs, and forget in five minutes', () => {
+  const busiest = new Busiest()
+  for (let i = 0; i < 100_000; i++) {
+    busiest.add(`org-${i}`, false, 1_000)
+    if (i % 100 === 0) busiest.add('busy', i % 200 === 0, 1_000)
+  }
+  expect(busiest.shown(1_000).busiest[0]).toEqual({ name: 'busy', requests: 1_000, errors: 500 })
+  expect(busiest.shown(1_000).failing.map(({ name }) => name)).toEqual(['busy'])
+  busiest.add('later', false, 151_000)
+  expect(busiest.shown(151_000).busiest[0]?.name).toBe('busy')
+  busiest.add('later', false, 302_000)
+  expect(busiest.shown(302_000)).toMatchObject({ busiest: [{ name: 'later', requests: 2 }], failing: [] })
+  expect(busiest.shown(900_000)).toEqual({ busiest: [], failing: [] })
 })
 
 describe.skipIf(lacks('chromium'))('in a browser', () => {
@@ -57,6 +95,8 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#configuration'))).toContain('Configuration applied')
     expect(await page.evaluate(text('#callers'))).toBe('Callers: billing 3 requests, 1 in flight')
     expect(await page.evaluate(text('#service'))).toBe('App my-app at https://api.example.com/')
+    expect(await page.evaluate(text('#who'))).toContain('busiest Orgs: acme 40')
+    expect(await page.evaluate(`document.querySelector('#plain')`)).toBeNull()
     expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
     expect(await page.evaluate(text('#orgs .age'))).toMatch(/^token \d\u00a0s old, lives about 5\u00a0min$/)
     expect(await page.evaluate(text('#errors .advice'))).toContain('there is no default')

@@ -21,6 +21,10 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
     'App my-app at https://api.example.com/',
     '  requests  2 (2 in flight: 1 wait for a token, 0 for a connection, 1 are with the service)',
     '  errors    0 from the proxy, 0 from the service, 1 of the apps',
+    '  busiest Orgs                    acme 1, initech 1',
+    '  Orgs with most errors           initech 1',
+    '  Orgs with most in flight        acme 2, globex 1',
+    '  Orgs with most WebSockets       initech 1',
   ]) {
     expect(printed.split('\n')).toContain(line)
   }

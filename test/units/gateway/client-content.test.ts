@@ -39,6 +39,7 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
 function inProgress(content: ClientContent, client: Client): RequestInProgress {
   const nothing = () => undefined
   return {
+    orgId: undefined,
     awaitsProof: false,
     mayBecomeTunnel: false,
     awaitsClient: true,
