@@ -2,7 +2,7 @@
 
 import { LRUCache } from 'lru-cache'
 
-interface Count {
+export interface Count {
   requests: number
   errors: number
 }
