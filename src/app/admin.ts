@@ -4,11 +4,11 @@ import { AdminListener } from '../admin/admin-server.ts'
 import type { Gauges } from '../admin/metrics.ts'
 import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import { isRemote, placeOfCallers } from '../config/relations.ts'
+import { hostsAt } from '../http1/host.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
 import type { Part } from './part.ts'
-import { adminHosts } from './rules.ts'
 import { type WatchedParts, warningsOf } from './warnings.ts'
 
 /** How far the program is. */
@@ -127,7 +127,7 @@ export function openAdmin(parts: ShownParts, sockets: InheritedSockets | undefin
       inheritedSockets: sockets?.admin,
       rules: () => ({
         callers: placeOfCallers(latest),
-        hosts: adminHosts(latest),
+        hosts: hostsAt(address, latest.listen.hosts),
         orgPattern: rules.current.orgPattern,
       }),
       report: (error: unknown) =>

@@ -21,10 +21,11 @@ import { matchesRoute, type RoutePattern } from './routes.ts'
 /** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {
   readonly name: string
-  /** Path of a unix socket. Every process that may open it counts as the caller. */
+  /** Path of a unix socket, of the listener for apps or of the minter. Every process that may open it counts as the caller. */
   readonly socket?: string | undefined
+  readonly minterSocket?: string | undefined
   /** Any of these, in `X-Proxy-Key`. */
-  readonly keys?: readonly Secret[] | undefined
+  readonly keyFiles?: readonly { readonly content: Secret }[] | undefined
   /** A JWT with these claims, in `X-Proxy-Key`. */
   readonly jwt?: JwtCredential | undefined
   /** A name in a client certificate, as `certificateNames` writes it. */
@@ -40,18 +41,13 @@ export interface CallerRule {
 }
 
 export interface JwtCredential extends ExpectedClaims {
-  readonly keySet: KeySetSource
+  /** The key set of the issuer: that of a file, or its URL. */
+  readonly jwks: { readonly path: string; readonly content: KeySet } | string
+  /** Further CA certificates in PEM, for the host of the URL. */
+  readonly jwksCaFile?: { readonly content: string } | undefined
+  /** File with a bearer token for the request, read again for each. */
+  readonly jwksTokenFile?: string | undefined
 }
-
-export type KeySetSource =
-  | { readonly path: string; readonly keySet: KeySet }
-  | {
-      readonly url: string
-      /** Further CA certificates in PEM, for the host of the URL. */
-      readonly caCertificates: string | undefined
-      /** File with a bearer token for the request, read again for each. */
-      readonly tokenFile: string | undefined
-    }
 
 /** An org id, or with `isPrefix` the beginning of one. */
 export interface OrgRule {
@@ -162,7 +158,7 @@ export class Callers {
   }
 
   #add(rule: CallerRule, usage: Caller['usage']) {
-    const { name, socket, keys = [], jwt, certificate } = rule
+    const { name, minterSocket, socket = minterSocket, keyFiles = [], jwt, certificate } = rule
     const callerBy = (credential: string) => {
       const caller = new Caller(rule, credential, usage)
       this.#identities.add(identityOf(caller))
@@ -174,8 +170,8 @@ export class Callers {
       const { issuer, audience, subject } = jwt
       this.#byToken.push({ caller: callerBy(JSON.stringify([issuer, audience, subject])), credential: jwt })
     }
-    for (const key of keys) {
-      const digest = this.#digest(key.reveal())
+    for (const { content } of keyFiles) {
+      const digest = this.#digest(content.reveal())
       this.#byKey.set(digest, callerBy(digest))
     }
     return { name, usage }

@@ -6,8 +6,8 @@ import type { WholeResponse } from '../http1/response-parser.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
-import type { CallerRule, JwtCredential, KeySetSource } from './callers.ts'
-import { KeySetInvalid, openVerifier, parseKeySet, type Verification, type Verifier } from './jwt.ts'
+import type { CallerRule, JwtCredential } from './callers.ts'
+import { type KeySet, KeySetInvalid, openVerifier, parseKeySet, type Verification, type Verifier } from './jwt.ts'
 
 export interface KeySetsObserver {
   /** `text` is a predicate of the URL, and repeats nothing of the response. `isFormerInUse` is false if there was no good set before. */
@@ -41,7 +41,19 @@ const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, ret
 /** Anyone can send a token that names an unknown key. Beyond this many that wait for a newer set, the next is refused at once. */
 const MAX_WAITING = 256
 
-type UrlSource = Extract<KeySetSource, { url: string }>
+interface UrlSource {
+  readonly url: string
+  readonly caCertificates: string | undefined
+  readonly tokenFile: string | undefined
+}
+
+type KeySetSource = UrlSource | { readonly path: string; readonly keySet: KeySet }
+
+function sourceOf({ jwks, jwksCaFile, jwksTokenFile }: JwtCredential): KeySetSource {
+  if (typeof jwks !== 'string') return { path: jwks.path, keySet: jwks.content }
+  return { url: jwks, caCertificates: jwksCaFile?.content, tokenFile: jwksTokenFile }
+}
+
 type Entry = Pick<RemoteKeySet, 'verifier'> & Partial<RemoteKeySet>
 
 interface Surroundings {
@@ -65,8 +77,9 @@ export class KeySets {
     this.#entries = new Map()
     for (const { jwt } of rules) {
       if (jwt === undefined) continue
-      const id = JSON.stringify(jwt.keySet)
-      const entry = this.#entries.get(id) ?? former.get(id) ?? this.#open(jwt.keySet, former)
+      const source = sourceOf(jwt)
+      const id = JSON.stringify(source)
+      const entry = this.#entries.get(id) ?? former.get(id) ?? this.#open(source, former)
       this.#entries.set(id, entry)
     }
     for (const [id, entry] of former) if (!this.#entries.has(id)) entry.close?.()
@@ -83,9 +96,9 @@ export class KeySets {
     return new RemoteKeySet(source, before?.verifier, this.#surroundings)
   }
 
-  async verify(token: string, { keySet, ...expected }: JwtCredential): Promise<Verification> {
-    const entry = this.#entries.get(JSON.stringify(keySet))
-    const verify = async () => (await entry?.verifier)?.(token, expected) ?? 'no key set'
+  async verify(token: string, credential: JwtCredential): Promise<Verification> {
+    const entry = this.#entries.get(JSON.stringify(sourceOf(credential)))
+    const verify = async () => (await entry?.verifier)?.(token, credential) ?? 'no key set'
     const first = await verify()
     const mayBeNew = first === 'no key set' || first === 'unknown key id'
     if (!mayBeNew || entry?.refresh === undefined || this.#waiting >= MAX_WAITING) return first

@@ -34,6 +34,17 @@ export class HostList {
 /** For unix sockets, which no web page can reach. Clients send what their library makes of a path. */
 export const HOSTS_ON_SOCKET = new HostList(['*', ''])
 
+/** Where somebody listens. */
+export type Place = { readonly kind: 'tcp'; readonly host: string } | { readonly kind: 'unix' }
+
+/** The names accepted at this place, with `further` ones. */
+export function hostsAt(place: Place | 'off', further: readonly string[]): HostList {
+  if (place === 'off') return new HostList([...LOOPBACK_NAMES, ...further])
+  if (place.kind === 'unix') return HOSTS_ON_SOCKET
+  const host = place.host.includes(':') ? `[${place.host}]` : place.host // as clients write it
+  return new HostList([...LOOPBACK_NAMES, host, ...further])
+}
+
 /** The name for TLS: an IP address is none, and it has no dot at its end (RFC 6066 §3). */
 export function serverNameOf(host: string): string {
   return isIP(host) === 0 ? host.replace(/\.$/, '') : ''

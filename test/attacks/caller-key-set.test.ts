@@ -61,8 +61,9 @@ class Batch implements Disposable {
   }
 
   use({ caCertificates, tokenFile }: Source): Callers {
-    const keySet = { url: this.#url, caCertificates, tokenFile }
-    const jwt = { issuer: CLAIMS.iss, audience: CLAIMS.aud, subject: CLAIMS.sub, keySet }
+    const jwksCaFile = caCertificates === undefined ? undefined : { content: caCertificates }
+    const source = { jwks: this.#url, jwksCaFile, jwksTokenFile: tokenFile }
+    const jwt = { issuer: CLAIMS.iss, audience: CLAIMS.aud, subject: CLAIMS.sub, ...source }
     const rules: CallerRule[] = [rule('batch', { jwt })]
     this.#keySets.use(rules)
     this.#callers = new Callers(rules, (token, credential) => this.#keySets.verify(token, credential))

@@ -50,6 +50,6 @@ export function encode(value: unknown): string {
 
 /** The credential of a caller. */
 export function byJwt({ issuer, jwks }: Issuer, audience: string = CLAIMS.aud): { readonly jwt: JwtCredential } {
-  const keySet = { path: '/jwks.json', keySet: parseKeySet(jwks) }
-  return { jwt: { issuer, audience, subject: CLAIMS.sub, keySet } }
+  const file = { path: '/jwks.json', content: parseKeySet(jwks) }
+  return { jwt: { issuer, audience, subject: CLAIMS.sub, jwks: file } }
 }

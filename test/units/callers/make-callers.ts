@@ -13,7 +13,7 @@ export function rule(name: string, ...more: Partial<CallerRule>[]): CallerRule {
 }
 
 export function byKey(...keys: string[]): Partial<CallerRule> {
-  return { keys: keys.map((key) => new Secret(key)) }
+  return { keyFiles: keys.map((key) => ({ content: new Secret(key) })) }
 }
 
 export function makeCallers(rules: readonly CallerRule[]): Callers {

@@ -63,7 +63,7 @@ function ownerOf(
 ): CallerRule | undefined {
   return all.find((each) => {
     if (each.socket !== undefined) return each.socket === socket && keys.length === 0
-    return socket === undefined && keys.length === 1 && each.keys?.[0]?.reveal() === keys[0]
+    return socket === undefined && keys.length === 1 && each.keyFiles?.[0]?.content.reveal() === keys[0]
   })
 }
 
