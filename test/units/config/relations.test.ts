@@ -75,8 +75,8 @@ describe('a reload that takes away a CA is refused', () => {
     ],
     [
       'minter.tls.clientCaFile',
-      `callers: [{name: a, keyFiles: [a.key]}]\nminter: {address: "localhost:0", tls: {${pair}, clientCaFile: ${certificate}}}`,
-      `callers: [{name: a, keyFiles: [a.key]}]\nminter: {address: "localhost:0", tls: {${pair}}}`,
+      `callers: [{name: a, keyFiles: [a.key], tokens: true}]\nminter: {address: "localhost:0", tls: {${pair}, clientCaFile: ${certificate}}}`,
+      `callers: [{name: a, keyFiles: [a.key], tokens: true}]\nminter: {address: "localhost:0", tls: {${pair}}}`,
     ],
   ])('%s', async (setting, before, after) => {
     const isSidecar = before.includes('url')
