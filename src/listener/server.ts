@@ -56,7 +56,7 @@ export class Listener implements ConnectionOwner {
     this.handler = handler
     // Anyone on the network can make handshakes fail, so this is logged at the level debug.
     if (options.tls.certFile !== undefined) {
-      this.tls = new ListenerTls(options.tls, options.headersTimeoutMs, {
+      this.tls = new ListenerTls(options.tls, options.headersTimeoutMs, options.maxConnections, {
         opened: (socket, carrier, certificate) =>
           this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
         handshakeFailed: (code) => options.observer.handshakeFailed(code),

@@ -6,7 +6,6 @@ import { performance } from 'node:perf_hooks'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import type { Secret } from '../secret.ts'
 import { type ClientCertificate, certificateOf } from './client-certificate.ts'
-import { type Handshake, TlsPeers } from './tls-peers.ts'
 
 /** The content of the files, all in PEM. */
 export interface TlsSettings {
@@ -29,47 +28,34 @@ const { SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_TICKET } = constants
 
 /** What a handshake may take. The hello of a client has up to 2 KiB, and a chain of four certificates with RSA-4096 has 7. */
 const MAX_HANDSHAKE_BYTES = 16 * 1024
-/** A handshake that fails with less than this had no certificate. */
-const MIN_CERTIFICATE_BYTES = 4 * 1024
-/** If a handshake fails after more than this, the others of its address end, too: each may cost as much. */
-const LARGE_HANDSHAKE_BYTES = 8 * 1024
 /** So many bytes may have come that cannot be decrypted yet. */
 const MAX_RECORD_BYTES = 17 * 1024
+/** Handshakes under way: this share of the connections, and never fewer than so many. */
+const HANDSHAKE_SHARE = 1 / 8
+const LEAST_HANDSHAKES = 16
+/** What a connection may send beyond its content, at once and then in each second: 600 KeyUpdates cost some 20 ms. */
+const MAX_EXCESS_BYTES = 64 * 1024
+const EXCESS_BYTES_PER_SECOND = 16 * 1024
 /** Between two looks at what connections have sent. */
 const LOOK_MS = 200
 
-/** A TCP connection whose handshake waits or goes on. */
-class Opening implements Handshake {
+/** A TCP connection whose handshake goes on. */
+interface Opening {
   readonly carrier: Socket
-  readonly address: string
   /** Monotonic milliseconds. */
-  readonly acceptedAt = performance.now()
+  readonly acceptedAt: number
   /** It was accepted when another CA of clients was trusted, which is now gone. */
-  isDistrusted = false
-  hasStarted = false
-  readonly #start: (carrier: Socket) => void
-
-  constructor(carrier: Socket, start: (carrier: Socket) => void) {
-    this.carrier = carrier
-    this.address = carrier.remoteAddress ?? ''
-    this.#start = start
-  }
-
-  start(): void {
-    this.hasStarted = true
-    this.#start(this.carrier)
-  }
+  isDistrusted: boolean
 }
 
 /** An open connection, and what it has sent. */
 interface Traffic {
   readonly carrier: Socket
-  readonly address: string
-  /** The least excess so far. What came since then beyond one record is neither content nor what content needs. */
-  leastExcessBytes: number
-  countedBytes: number
-  /** All bytes at the last look. */
+  /** At the last look. */
   seenBytes: number
+  seenExcessBytes: number
+  /** Beyond its content, less what is forgiven with time. */
+  excessBytes: number
 }
 
 export class ListenerTls {
@@ -80,17 +66,17 @@ export class ListenerTls {
   readonly #events: TlsEvents
   /** The oldest first. */
   readonly #openings = new Map<string, Opening>()
+  readonly #maxHandshakes: number
   readonly #traffic = new Map<TLSSocket, Traffic>()
-  readonly #peers: TlsPeers
   readonly #looking: NodeJS.Timeout
 
-  /** `handshakeTimeoutMs`: for all of a handshake. */
-  constructor(settings: TlsSettings, handshakeTimeoutMs: number, events: TlsEvents) {
+  /** `handshakeTimeoutMs`: for all of a handshake. `maxConnections`: of the listener. */
+  constructor(settings: TlsSettings, handshakeTimeoutMs: number, maxConnections: number, events: TlsEvents) {
     this.#settings = settings
     this.#handshakeTimeoutMs = handshakeTimeoutMs
+    this.#maxHandshakes = Math.max(LEAST_HANDSHAKES, Math.floor(maxConnections * HANDSHAKE_SHARE))
     this.#events = events
     this.#server = this.#newServer(settings)
-    this.#peers = new TlsPeers(handshakeTimeoutMs / 2)
     this.#looking = setInterval(() => this.#look(performance.now()), LOOK_MS).unref()
   }
 
@@ -120,26 +106,17 @@ export class ListenerTls {
     return server
   }
 
-  /** Begins the handshake on a connection that was just accepted. */
+  /** Begins the handshake on a connection that was just accepted. If too many are under way, the oldest ends. */
   begin(carrier: Socket): void {
+    if (this.#openings.size >= this.#maxHandshakes) this.dropOldest()
     const name = nameOf(carrier)
-    const opening = new Opening(carrier, (socket) => this.#server.emit('connection', socket))
-    this.#openings.set(name, opening)
+    this.#openings.set(name, { carrier, acceptedAt: performance.now(), isDistrusted: false })
     carrier.allowHalfOpen = false // a client that ends its side during the handshake has left
-    carrier.on('error', () => undefined) // it may break while it waits
-    carrier.once('close', () => this.#closed(name, opening))
-    this.#peers.enter(opening, opening.acceptedAt)
-  }
-
-  /** The handshake has failed, unless it has ended before. */
-  #closed(name: string, opening: Opening): void {
-    const now = performance.now()
-    if (this.#openings.get(name) === opening) {
-      this.#openings.delete(name)
-      const { bytesRead } = opening.carrier
-      if (bytesRead >= MIN_CERTIFICATE_BYTES) this.#blame(opening.address, bytesRead, now)
-    }
-    this.#peers.leave(opening, now)
+    carrier.on('error', () => undefined) // `close` follows
+    carrier.once('close', () => {
+      if (this.#openings.get(name)?.carrier === carrier) this.#openings.delete(name)
+    })
+    this.#server.emit('connection', carrier)
   }
 
   #secured(socket: TLSSocket, asksForCertificate: boolean): void {
@@ -157,51 +134,35 @@ export class ListenerTls {
     carrier.allowHalfOpen = true
     this.#events.opened(socket, carrier, certificate)
     // Content may have come with the end of the handshake, and is decrypted by then.
-    setImmediate(() => this.#judge(socket, opening, certificate?.isVerified !== false))
+    setImmediate(() => this.#watch(socket, carrier))
   }
 
-  /** What the handshake took. Then the address may begin its next one. */
-  #judge(socket: TLSSocket, opening: Opening, isGood: boolean): void {
-    const now = performance.now()
-    const { carrier, address } = opening
-    const bytes = carrier.bytesRead - socket.bytesRead
-    const isTooLarge = bytes > MAX_HANDSHAKE_BYTES + MAX_RECORD_BYTES
-    if (!isGood || isTooLarge) this.#blame(address, bytes, now)
-    if (isTooLarge) socket.destroy()
-    if (!socket.destroyed) {
-      const leastExcessBytes = excessOf(socket, carrier)
-      this.#traffic.set(socket, { carrier, address, leastExcessBytes, countedBytes: 0, seenBytes: 0 })
-      socket.once('close', () => this.#traffic.delete(socket))
-    }
-    this.#peers.leave(opening, now)
+  #watch(socket: TLSSocket, carrier: Socket): void {
+    if (carrier.bytesRead - socket.bytesRead > MAX_HANDSHAKE_BYTES + MAX_RECORD_BYTES) socket.destroy()
+    if (socket.destroyed) return
+    this.#traffic.set(socket, { carrier, seenBytes: 0, seenExcessBytes: excessOf(socket, carrier), excessBytes: 0 })
+    socket.once('close', () => this.#traffic.delete(socket))
   }
 
-  /** Ends large handshakes of the same address that go on: each may cost as much. */
-  #blame(address: string, bytes: number, now: number): void {
-    this.#peers.blame(address, bytes, now)
-    if (bytes <= LARGE_HANDSHAKE_BYTES) return
-    for (const [name, opening] of this.#openings) {
-      if (opening.address === address && opening.hasStarted) this.#drop(name, opening)
-    }
-  }
-
+  /** OpenSSL works through large handshakes, KeyUpdates and records of single bytes, and Node has no limits for them. */
   #look(now: number): void {
     for (const [name, opening] of this.#openings) {
-      const { carrier, address, acceptedAt } = opening
-      if (carrier.bytesRead > MAX_HANDSHAKE_BYTES) this.#blame(address, carrier.bytesRead, now)
-      else if (now - acceptedAt >= this.#handshakeTimeoutMs) {
+      if (opening.carrier.bytesRead > MAX_HANDSHAKE_BYTES) this.#drop(name, opening)
+      else if (now - opening.acceptedAt >= this.#handshakeTimeoutMs) {
         this.#drop(name, opening)
         this.#events.handshakeFailed('ERR_TLS_HANDSHAKE_TIMEOUT')
       }
     }
     for (const [socket, traffic] of this.#traffic) {
       const { bytesRead } = traffic.carrier
-      if (bytesRead === traffic.seenBytes) continue // most connections are idle
+      if (bytesRead === traffic.seenBytes && traffic.excessBytes === 0) continue // most connections are idle
+      const excess = excessOf(socket, traffic.carrier)
+      const forgivenBytes = (EXCESS_BYTES_PER_SECOND * LOOK_MS) / 1_000
+      traffic.excessBytes = Math.max(0, traffic.excessBytes + excess - traffic.seenExcessBytes - forgivenBytes)
       traffic.seenBytes = bytesRead
-      const newBytes = countExcess(traffic, excessOf(socket, traffic.carrier))
-      if (newBytes > 0 && this.#peers.exceeds(traffic.address, newBytes, now)) socket.destroy()
+      traffic.seenExcessBytes = excess
+      if (traffic.excessBytes > MAX_EXCESS_BYTES + MAX_RECORD_BYTES) socket.destroy()
     }
-    this.#peers.tick(now)
   }
 
   /** Ends the oldest handshake. Returns false if there is none. */
@@ -230,7 +191,7 @@ export class ListenerTls {
       this.#server = server
       this.#settings = settings
       const isOneGone = former.clientCaFile?.content.match(CERTIFICATE)?.some((ca) => !remaining.includes(ca)) === true
-      if (isOneGone) for (const opening of this.#openings.values()) opening.isDistrusted = opening.hasStarted
+      if (isOneGone) for (const opening of this.#openings.values()) opening.isDistrusted = true
       return isOneGone
     }
   }
@@ -255,17 +216,6 @@ function isSame(one: TlsSettings, other: TlsSettings): boolean {
 /** The bytes that were no content, and more than content needs: a record of 11 bytes, the least in practice, has 22 around it. */
 function excessOf(socket: TLSSocket, carrier: Socket): number {
   return carrier.bytesRead - 3 * socket.bytesRead
-}
-
-/** Returns what has not been counted yet. */
-function countExcess(traffic: Traffic, excessBytes: number): number {
-  if (excessBytes < traffic.leastExcessBytes) {
-    traffic.leastExcessBytes = excessBytes
-    traffic.countedBytes = 0
-  }
-  const newBytes = excessBytes - traffic.leastExcessBytes - MAX_RECORD_BYTES - traffic.countedBytes
-  if (newBytes > 0) traffic.countedBytes += newBytes
-  return newBytes
 }
 
 /** The same for a TCP socket and for the TLS socket on it, and for no other connection that is open. */

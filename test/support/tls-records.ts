@@ -39,8 +39,8 @@ export class RecordWriter {
     this.#iv = this.#derived('iv', 12)
   }
 
-  static async connect(port: number, localAddress: string, options: ConnectionOptions = {}): Promise<RecordWriter> {
-    const socket = connectTcp({ port, host: '127.0.0.1', localAddress })
+  static async connect(port: number, options: ConnectionOptions = {}): Promise<RecordWriter> {
+    const socket = connectTcp({ port, host: '127.0.0.1' })
     socket.on('error', () => undefined)
     await once(socket, 'connect')
     const ciphers = Object.keys(CIPHERS).join()

@@ -289,8 +289,11 @@ test('requests whose clients left during the verification do not count against t
   await using server = await KeySetServer.start(issuer.jwks)
   server.answer = () => undefined // never answers
   const gate = new Gate()
-  await using own = await startService({ script: () => gate.pass().then(() => ({})) })
+  await using own = await startService({
+    script: ({ target }) => (target === '/v2/first' ? {} : gate.pass().then(() => ({}))),
+  })
   await using small = await startWith(server.url, { 'listen.maxInFlight': '2' }, own)
+  expect(await send({ on: small.port, key: NEXT_KEY, route: 'GET /v2/first' })).toBe(200) // it has a token from now on
   for (let i = 0; i < 4; i++) {
     const key = await sign(issuer, { claims: { jti: `left-${i}` } })
     await using _client = await RawClient.sending(small.port, `GET /v2/gone HTTP/1.1\r\n${fieldsWith(key)}`)
