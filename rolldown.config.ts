@@ -12,7 +12,7 @@ const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/
 
 /** All that the small commands need, and what else reads the settings file: in few files, too. */
 const SMALL =
-  /\/src\/(?:cli\/(?:small|arguments|commands|startup-failure|admin-address|admin-client)|config\/(?:problem|address)|version)\.ts$|\/fastest-levenshtein\//
+  /\/src\/(?:cli\/(?:small|arguments|commands|startup-failure|admin-address|admin-client)|config\/(?:problem|address)|version)\.ts$/
 const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file)\.ts$/
 
 /** What `serve` always needs: in one file, because each import between files costs the start. */

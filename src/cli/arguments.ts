@@ -1,16 +1,7 @@
 /** The command line: turns it into one of the commands. */
 
 import { parseArgs } from 'node:util'
-import { distance } from 'fastest-levenshtein'
-import {
-  COMMAND_NAMES,
-  COMMANDS,
-  type CommandDeclaration,
-  type CommandName,
-  helpOf,
-  helpText,
-  OPTIONS,
-} from './commands.ts'
+import { COMMANDS, type CommandDeclaration, type CommandName, helpOf, helpText, OPTIONS } from './commands.ts'
 
 /** Options that the command does not take are undefined. */
 interface Command {
@@ -46,7 +37,7 @@ export function parseArguments(argv: readonly string[]): Command {
   const [name = 'serve', operand, ...more] = positionals
   if (values.help === true) return helpFor(name === 'help' ? (operand ?? '') : positionals[0])
   if (values.version === true) return { name: 'version' }
-  if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}${suggestionFor(name)}`)
+  if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}`)
   const { options, required = [], operand: expected, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
   const known: readonly string[] = options
   for (const [option, value] of Object.entries(values)) {
@@ -78,11 +69,6 @@ function portOf(text: string): number {
 
 function isCommand(name: string): name is CommandName {
   return Object.hasOwn(COMMANDS, name)
-}
-
-function suggestionFor(name: string): string {
-  const [meant = ''] = COMMAND_NAMES.toSorted((one, other) => distance(name, one) - distance(name, other))
-  return distance(name, meant) <= Math.max(1, Math.floor(name.length / 3)) ? `: did you mean ${meant}?` : ''
 }
 
 function parse(argv: readonly string[]) {

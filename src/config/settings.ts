@@ -74,19 +74,8 @@ function variableOf(key: string): string {
   return `OAP_${key.replace(/[A-Z]/g, '_$&').replaceAll('.', '_').toUpperCase()}`
 }
 
-const JUDGE = 'the proxy uses a token until the service rejects it, and learns from that alone'
-/** Settings of earlier versions, and what took their place. */
-const REMOVED: ReadonlyMap<string, string> = new Map([
-  ['tokens.minLifetime', JUDGE],
-  ['tokens.maxLifetime', JUDGE],
-  ['tokens.learn', 'tokens.lifetime took its place: auto learns, and a duration is the age of every token'],
-  ['listen.origins', 'the proxy refuses web pages, so let the server of the page send the requests'],
-])
-
-/** For a key or a variable that is not among `known`. `remedy` holds if nothing better is known. */
+/** For a key or a variable that is not among `known`. `remedy` holds if none of them is near. */
 export function unknownName(name: string, known: readonly string[], remedy: string): string {
-  const removed = [...REMOVED].find(([key]) => key === name || variableOf(key) === name)
-  if (removed !== undefined) return `is no longer a setting: remove it; ${removed[1]}`
   const meant = nearest(name, known)
   return `is not a setting: ${meant === undefined ? remedy : `did you mean ${meant}?`}`
 }

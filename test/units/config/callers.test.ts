@@ -43,6 +43,7 @@ test('a caller of each kind, with its files read and its paths resolved against 
       { id: 'globex-', isPrefix: true },
     ],
     routes: [{ method: 'GET', path: '/v2/invoices/', isPrefix: true }],
+    tokens: false,
   })
   expect(reports).toMatchObject({ maxInFlight: 64, orgs: [{ id: '', isPrefix: true }] })
   const keys = reports?.keyFiles?.map(({ content }) => content.reveal())

@@ -26,6 +26,7 @@ describe('the source of a value', () => {
       'tokens.json',
       'fleet.store',
       'fleet.username',
+      'fleet.serverName',
       'minter.address',
       'minter.url',
       'traces.endpoint',
@@ -212,14 +213,6 @@ describe('the environment', () => {
       expect.stringMatching(/^appSecretFile \(not set\): is required/),
       'OAP_APPID is not a setting: did you mean OAP_APP_ID?',
       'OAP_APP_SECRETFILE is not a setting: did you mean OAP_APP_SECRET_FILE?',
-    ])
-  })
-
-  test('so does a removed setting: the warning tells what took its place', async () => {
-    const { warnings } = await loadWith({ OAP_LISTEN_ORIGINS: 'x', OAP_TOKENS_MIN_LIFETIME: '5s' })
-    expect(warnings.slice(0, 2)).toEqual([
-      'OAP_LISTEN_ORIGINS is no longer a setting: remove it; the proxy refuses web pages, so let the server of the page send the requests',
-      expect.stringMatching(/^OAP_TOKENS_MIN_LIFETIME is no longer a setting: remove it; the proxy uses a token until/),
     ])
   })
 

@@ -40,13 +40,8 @@ describe('a wrong name or value is reported with its place', () => {
     ['listen: {allowRemote: yes}', 'listen.allowRemote (1:23): "yes" is not true or false'],
     ['listen: {socketMode: 432}', 'listen.socketMode (1:22): "432" is not a file mode'],
     ['appId: &a x\nlog: {level: *a}', `log.level (2:14): "x" ${LEVELS}`],
-    [
-      'tokens: {learn: false}',
-      'tokens.learn (1:17): is no longer a setting: remove it; tokens.lifetime took its place',
-    ],
     ['tokens: {lifetime: 10}', 'tokens.lifetime (1:20): "10" is not a duration: write 250ms, 30s, 5m, 1h or auto'],
     ['tokens: {lifetime: 1ms}', 'tokens.lifetime (1:20): "1ms" is not between 100ms and 168h'],
-    ['listen: {origins: [a]}', 'listen.origins (1:19): is no longer a setting: remove it; the proxy refuses web pages'],
   ])('%j', async (content, expected) => {
     expect(await problemsOf(content)).toEqual([expect.stringContaining(expected)])
   })
