@@ -222,9 +222,10 @@ describe.each(['TLSv1.2', 'TLSv1.3'] as const)('a client that offers its last se
     await proxy.until(() => proxy.logs.some(({ caller }) => caller === 'web'), 'the caller of the renewed certificate')
 
     // Revocation: the CA goes.
+    const closed = new Promise((resolve) => second.socket.once('close', resolve).resume())
     await writeFile(proxy.at('clients.pem'), strangers.cert)
     await proxy.app.reload()
-    await new Promise((resolve) => second.socket.once('close', resolve).resume())
+    await closed
     const third = await session(issued, version, ticket)
     expect([third.socket.isSessionReused(), await statusOn(third.socket)]).toEqual([false, 403])
     third.socket.destroy()
