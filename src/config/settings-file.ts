@@ -85,6 +85,9 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
     if (error instanceof FileUnreadable) return failed(error.message)
     // Thrown by `toJS`.
     if (error instanceof ReferenceError) return failed('has an alias ("*") without its anchor, or too many of them')
+    if (error instanceof Error && error.message.startsWith('Merge sources')) {
+      return failed('takes over ("<<") what is no mapping')
+    }
     throw error
   }
 }

@@ -15,7 +15,7 @@ export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   readonly mintTimeoutMs: number
-  /** Requests that may wait for a first token at once; a quarter of them for one Org. */
+  /** Requests that may wait for a first token at once; a quarter of them for one Org. Eight may always. */
   readonly maxWaiting: number
   readonly observer?: TokenObserver | undefined
   /** Monotonic milliseconds, the clock of the token source. */
@@ -170,7 +170,7 @@ export class TokenCache {
   }
 }
 
-/** The requests that wait for a first token. One Org may fill a quarter of the places. */
+/** The requests that wait for a first token. One Org may fill a quarter of the places, or eight. */
 class WaitingRoom {
   readonly #most: number
   readonly #byOrg = new Map<OrgId, number>()
@@ -183,8 +183,9 @@ class WaitingRoom {
   /** @throws {TokenError} if there is no place */
   enter(org: OrgId): void {
     const ofOrg = this.#byOrg.get(org) ?? 0
-    if (this.count >= this.#most) throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests' })
-    if (ofOrg >= this.#most / ORG_SHARE)
+    if (this.count >= Math.max(this.#most, LEAST_PLACES))
+      throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests' })
+    if (ofOrg >= Math.max(this.#most / ORG_SHARE, LEAST_PLACES))
       throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests of one Org' })
     this.#byOrg.set(org, ofOrg + 1)
     this.count += 1
@@ -201,6 +202,8 @@ class WaitingRoom {
 
 const NO_PLACE = 'Too many requests wait for tokens.'
 const ORG_SHARE = 4
+/** A small `listen.maxInFlight` keeps no cold Org out. */
+const LEAST_PLACES = 8
 
 const isHere = ({ hasLeft }: Waiter): boolean => hasLeft?.() !== true
 

@@ -147,13 +147,13 @@ describe('waiting', () => {
   })
 
   test('so many requests may wait, a quarter of them for one Org; one that ends makes room', async () => {
-    const { cache, source, use, obtain } = setUp({ maxWaiting: 8 })
-    const uses = [use(), use()]
+    const { cache, source, use, obtain } = setUp({ maxWaiting: 40 })
+    const uses = Array.from({ length: 10 }, () => use())
     const waiting = uses.map((each) => each.obtain())
     expect(await codeOf(obtain())).toBe('waiting requests of one Org')
     uses[0]?.end()
     waiting.push(obtain())
-    for (let i = 0; i < 6; i += 1) waiting.push(obtain(`org-${i}` as OrgId))
+    for (let i = 0; i < 30; i += 1) waiting.push(obtain(`org-${i}` as OrgId))
     expect(await codeOf(obtain(GLOBEX))).toBe('waiting requests')
     for (const mint of source.mints) await mint.issue()
     await Promise.all(waiting)
