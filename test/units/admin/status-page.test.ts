@@ -22,6 +22,12 @@ beforeEach(async () => {
   return () => admin[Symbol.asyncDispose]()
 })
 
+/** A plot's legend shows the latest two seconds, so requests go on. */
+function requestsGoOn(): Disposable {
+  const timer = setInterval(() => admin.requestEnded({ startedAt: 0, endedAt: 20 }), 100)
+  return { [Symbol.dispose]: () => clearInterval(timer) }
+}
+
 test('the policy permits the script and style of the page, and nothing that is injected', async () => {
   const { html, policy } = await fetchPage(admin)
   expect(policy).toContain("default-src 'none'")
@@ -108,7 +114,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     const page = await openPage(admin)
     expect(await page.evaluate(text('#orgs-note'))).toContain('No Org has a token yet')
     await admin.mint('acme')
-    for (let i = 0; i < 40; i++) admin.requestEnded({ startedAt: 0, endedAt: 20 })
+    using _requests = requestsGoOn()
     admin.checks = [{ name: 'app-credentials', isOk: false, detail: 'the service rejects them' }]
     await page.until(`${text('#orgs .org')} === 'acme'`)
     await page.until(`${text('#state')} === 'Not ready'`)
@@ -172,9 +178,10 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
 
   test('the pointer in a plot shows the values of its moment', async () => {
     const page = await openPage(admin)
-    for (let i = 0; i < 40; i++) admin.requestEnded({ startedAt: 0, endedAt: 20 })
+    const requests = requestsGoOn()
     const values = `[...document.querySelectorAll('#plots figure:nth-child(2) .value')].map((value) => value.textContent).join()`
     await page.until(`parseFloat(${values}) > 0`)
+    requests[Symbol.dispose]()
     const pointTo = (share: number) =>
       page.evaluate(`(() => {
         const frame = document.querySelector('#plots .frame')
