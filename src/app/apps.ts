@@ -45,7 +45,8 @@ export function openApps(
     ...listen,
     rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
     admit: (head, current, client, verified) => admit(head, current, newRequestId, client, verified),
-    begin: (client, head, onEnd) => new Exchange(gateway, client, head, newRequestId, onEnd),
+    serve: (admitted, client, startedAt, onEnd) => new Exchange(gateway, client, admitted, startedAt, onEnd).start(),
+    refusals: { newRequestId, tracing: traces, tellsTime: listen.serverTiming, observer: events },
   })
   const listener = new Listener(
     {

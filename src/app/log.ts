@@ -6,8 +6,13 @@
 import pino, { type Logger } from 'pino'
 import type { Config } from '../config/schema.ts'
 import { remedyOf } from '../errors.ts'
-import { NOT_KEPT, type RequestRecord, type TunnelRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
-import type { TunnelEnd } from '../gateway/tunnel.ts'
+import {
+  NOT_KEPT,
+  type RequestRecord,
+  type TunnelEnd,
+  type TunnelRecord,
+  wasTooLargeToRepeat,
+} from '../gateway/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
 /** These may change while the program runs. */

@@ -3,6 +3,7 @@
 import { isRemote } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { Reception } from '../gateway/reception.ts'
+import type { RequestRecord } from '../gateway/request-record.ts'
 import { Listener } from '../listener/server.ts'
 import { admitTokenRequest } from '../minter/admission.ts'
 import { MinterSource } from '../minter/minter-source.ts'
@@ -31,9 +32,10 @@ export function openMinter(
   const { listen, minter } = config
   if (minter.address === undefined) return undefined
   const allowRemote = isRemote(minter.address)
+  const newRequestId = requestIds()
   const desk = {
     ...listen,
-    newRequestId: requestIds(),
+    newRequestId,
     giver: new TokenGiver(side.tokens),
     observer: events,
   }
@@ -44,7 +46,8 @@ export function openMinter(
     // Any name will do: a page that rebinds its own has no credential, and browsers mark each POST with Origin.
     rules: () => rules.onSocket,
     admit: admitTokenRequest,
-    begin: (client, head, onEnd) => new TokenRequest(desk, client, head, onEnd),
+    serve: (admitted, client, startedAt, onEnd) => new TokenRequest(desk, client, admitted, startedAt, onEnd).start(),
+    refusals: { newRequestId, tellsTime: false, observer: { requestEnded: (record) => tellRefused(record, events) } },
   })
   const listener = new Listener(
     {
@@ -62,6 +65,11 @@ export function openMinter(
     socketPaths: callers.map(({ minterSocket }) => minterSocket),
     tls,
   }))
+}
+
+function tellRefused(record: RequestRecord, events: Events): void {
+  events.requestEnded(record)
+  if (record.code !== undefined) events.tokenAsked(record.code)
 }
 
 /**

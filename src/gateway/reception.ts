@@ -1,25 +1,16 @@
 /** Takes the requests of the listener: admits or refuses each by the rules of the moment, and counts those in flight. */
 
 import assert from 'node:assert/strict'
+import { performance } from 'node:perf_hooks'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from '../listener/request-handler.ts'
 import type { Admission, AdmissionRules, Admitted, Refusal } from './admission.ts'
-import type { KnownHead } from './exchange.ts'
+import { type KnownHead, type RefusalDesk, UnadmittedRequest } from './unadmitted-request.ts'
 
 /** What is known of a request that may be carried out. */
 interface Admissible extends Pick<Admitted, 'verdict' | 'orgId' | 'caller'>, Partial<Pick<Admitted, 'dropsCookie'>> {}
-
-/** A request, admitted or not. */
-export interface Received<A> extends RequestInProgress {
-  awaitsProof: boolean
-  readonly isOver: boolean
-  /** It was admitted for this one. */
-  readonly caller: Caller | undefined
-  refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): void
-  start(admitted: A): void
-}
 
 export interface ReceptionOptions<A extends Admissible> {
   readonly allowRemote: boolean
@@ -34,17 +25,23 @@ export interface ReceptionOptions<A extends Admissible> {
     client: Client,
     verified: Caller | CallerRefusal | undefined,
   ) => A | Exclude<Admission, Admitted>
-  readonly begin: (client: Client, head: KnownHead, onEnd: (request: Received<A>) => void) => Received<A>
+  /** Carries it out. `startedAt`, in monotonic milliseconds: its head had arrived. `onEnd` gets its caller. */
+  readonly serve: (
+    admitted: A,
+    client: Client,
+    startedAt: number,
+    onEnd: (caller: Caller | undefined) => void,
+  ) => RequestInProgress
+  /** For requests that are not admitted. */
+  readonly refusals: RefusalDesk
 }
 
 export class Reception<A extends Admissible> implements RequestHandler {
   readonly #options: ReceptionOptions<A>
-  requestsInFlight = 0
-  /**
-   * The requests in flight whose JWT is being verified. Anyone can send such a JWT, so they take no place from callers that are
-   * known.
-   */
-  readonly #unproven = new Set<Received<A>>()
+  /** Requests that were admitted. */
+  #admitted = 0
+  /** Requests whose JWT is being verified. Anyone can send such a JWT, so they take no place from callers that are known. */
+  readonly #unproven = new Set<UnadmittedRequest>()
   #isDraining = false
   /** Monotonic milliseconds: the last request came whose cookies are not sent on. */
   cookieDroppedAt = Number.NEGATIVE_INFINITY
@@ -53,95 +50,98 @@ export class Reception<A extends Admissible> implements RequestHandler {
     this.#options = options
   }
 
+  get requestsInFlight(): number {
+    let unproven = 0
+    for (const { isOver } of this.#unproven) if (!isOver) unproven++
+    return this.#admitted + unproven
+  }
+
   receive(head: RequestHead, client: Client): RequestInProgress {
-    const request = this.#begin(client, head)
-    if (client.isLocal || this.#options.allowRemote) {
-      this.#admit(request, head, client, this.#options.rules(client.isOnSocket))
-    } else request.refuse({ code: 'remote_refused' })
-    return request
+    const startedAt = performance.now()
+    if (!client.isLocal && !this.#options.allowRemote) {
+      return this.#unadmitted(client, head, startedAt).refuse({ code: 'remote_refused' })
+    }
+    return this.#admit(head, client, this.#options.rules(client.isOnSocket), startedAt)
   }
 
   refuse(input: BrokenInput, client: Client): RequestInProgress {
     const { method = '', target = '' } = input
-    const request = this.#begin(client, { method, target, minorVersion: 1, rawFields: [] })
-    request.refuse(input)
-    return request
+    return this.#unadmitted(client, { method, target, rawFields: [] }, performance.now()).refuse(input)
   }
 
   drain(): void {
     this.#isDraining = true
   }
 
-  #begin(client: Client, head: KnownHead): Received<A> {
-    this.requestsInFlight++
-    return this.#options.begin(client, head, this.#ended)
+  #unadmitted(client: Client, head: KnownHead, startedAt: number): UnadmittedRequest {
+    return new UnadmittedRequest(this.#options.refusals, client, head, startedAt)
   }
 
-  readonly #ended = (request: Received<A>) => {
-    const { caller } = request
-    this.requestsInFlight--
-    assert(this.requestsInFlight >= 0)
-    this.#unproven.delete(request)
+  /** `verified`: who sent its JWT, or why that names no caller. */
+  #admit(
+    head: RequestHead,
+    client: Client,
+    rules: AdmissionRules,
+    startedAt: number,
+    verified?: Caller | CallerRefusal,
+  ): RequestInProgress {
+    const admission = this.#options.admit(head, rules, client, verified)
+    if (admission.verdict === 'unverified') {
+      const request = this.#unadmitted(client, head, startedAt)
+      void this.#verify(request, head, client, rules, startedAt, admission.token)
+      return request
+    }
+    const refusal = admission.verdict === 'refused' ? admission : this.#lackOfRoom(admission)
+    if (refusal !== undefined) return this.#unadmitted(client, head, startedAt).refuse(refusal)
+    return this.#serve(admission as A, client, startedAt)
+  }
+
+  #serve(admitted: A, client: Client, startedAt: number): RequestInProgress {
+    const { caller, dropsCookie } = admitted
+    this.#admitted++
+    if (caller !== undefined) caller.usage.inFlight++
+    if (dropsCookie === true) this.cookieDroppedAt = startedAt
+    client.wasAdmitted = true
+    client.caller = caller
+    return this.#options.serve(admitted, client, startedAt, this.#ended)
+  }
+
+  readonly #ended = (caller: Caller | undefined) => {
+    this.#admitted--
+    assert(this.#admitted >= 0)
     if (caller === undefined) return
     caller.usage.inFlight--
     assert(caller.usage.inFlight >= 0)
   }
 
-  /** `verified`: who sent its JWT, or why that names no caller. */
-  #admit(
-    request: Received<A>,
-    head: RequestHead,
-    client: Client,
-    rules: AdmissionRules,
-    verified?: Caller | CallerRefusal,
-  ): void {
-    const admission = this.#options.admit(head, rules, client, verified)
-    if (admission.verdict === 'unverified') void this.#verify(request, head, client, rules, admission.token)
-    else if (admission.verdict === 'refused') request.refuse(admission)
-    else {
-      const { orgId, caller } = admission
-      const lack = this.#lackOfRoom(caller)
-      if (lack !== undefined) request.refuse({ ...lack, orgId, caller })
-      else {
-        if (caller !== undefined) caller.usage.inFlight++
-        if (admission.dropsCookie === true) this.cookieDroppedAt = performance.now()
-        client.wasAdmitted = true
-        client.caller = caller
-        request.start(admission)
-      }
-    }
-  }
-
   /** Verifies a JWT that is not known yet, then goes on under the rules that the request began with. */
   async #verify(
-    request: Received<A>,
+    request: UnadmittedRequest,
     head: RequestHead,
     client: Client,
     rules: AdmissionRules,
+    startedAt: number,
     token: string,
   ): Promise<void> {
     this.#unproven.add(request)
-    request.awaitsProof = true
     client.holdInput()
     const verified = await rules.callers?.verify(token).catch(() => 'malformed token' as const)
     this.#unproven.delete(request)
-    request.awaitsProof = false
     if (request.isOver) return
-    this.#admit(request, head, client, rules, verified)
-    client.releaseInput()
+    request.isOver = true // it goes on as another
+    client.releaseInput(this.#admit(head, client, rules, startedAt, verified))
     // A reload may have come in between.
     const { callers } = this.#options.rules(client.isOnSocket)
     if (client.caller !== undefined && callers?.stillKnow(client.caller) !== true) client.finish()
   }
 
-  /** Why an admitted request is not started. `requestsInFlight` counts it already. */
-  #lackOfRoom(caller: Caller | undefined): Failure | undefined {
-    if (this.#isDraining) return { code: 'draining' }
-    const inFlight = this.requestsInFlight - this.#unproven.size
+  /** Why a request that may be carried out is not. */
+  #lackOfRoom({ orgId, caller }: Admissible): (Failure & Pick<Refusal, 'orgId' | 'caller'>) | undefined {
+    if (this.#isDraining) return { code: 'draining', orgId, caller }
     const { maxInFlight, callerShare = 1 } = this.#options
-    if (inFlight > maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight' }
-    if (caller?.hasRoom === false) return { code: 'overloaded', limit: 'callers[].maxInFlight' }
+    if (this.#admitted >= maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight', orgId, caller }
+    if (caller?.hasRoom === false) return { code: 'overloaded', limit: 'callers[].maxInFlight', orgId, caller }
     const isAtShare = caller !== undefined && caller.usage.inFlight >= Math.max(1, maxInFlight * callerShare)
-    return isAtShare ? { code: 'overloaded', limit: 'caller share' } : undefined
+    return isAtShare ? { code: 'overloaded', limit: 'caller share', orgId, caller } : undefined
   }
 }

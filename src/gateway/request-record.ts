@@ -1,9 +1,9 @@
-/** The facts about a request that has ended. Its log line and its metrics are made only from them. */
+/** What is known of one request, and told of it: to the log and the metrics when it has ended, to its spans while it goes on. */
 
-import type { ErrorCode } from '../errors.ts'
+import { performance } from 'node:perf_hooks'
+import { causeForOperator, type ErrorCode, type Failure } from '../errors.ts'
 import type { RejectionOutcome } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
-import type { TunnelEnd } from './tunnel.ts'
 
 /**
  * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or no answer to the
@@ -30,6 +30,8 @@ export function traceIdOf(traceparent: string): string | undefined {
 
 /** Instants are monotonic milliseconds. */
 export class RequestRecord {
+  /** Undefined if the request leaves no spans. */
+  #spans: RequestTrace | undefined
   readonly requestId: string
   orgId: string | undefined
   readonly method: string
@@ -76,6 +78,58 @@ export class RequestRecord {
     this.path = path
     this.startedAt = startedAt
   }
+
+  /** Begins its spans, if it leaves any. `traceparent` is the client's. */
+  trace(tracing: Tracing | undefined, traceparent: string | undefined): void {
+    this.#spans = tracing?.begin(this, traceparent)
+    this.traceId = this.#spans?.traceId ?? (traceparent === undefined ? undefined : traceIdOf(traceparent))
+  }
+
+  /** The request is sent, for the first time or again. Returns `fields`, with the id of the span if there is one. */
+  dispatched(fields: readonly string[]): readonly string[] {
+    const now = performance.now()
+    this.waitedMs = waitedForServiceMs(this, now)
+    this.dispatchedAt = now
+    this.respondedAt = undefined
+    return this.#spans?.attemptBegan(fields) ?? fields
+  }
+
+  responded(): void {
+    this.respondedAt = performance.now()
+  }
+
+  /** The client does not get this answer, or failure: another attempt follows. */
+  attemptEnded(outcome: number | string): void {
+    this.#spans?.attemptEnded(outcome)
+  }
+
+  failed(failure: Failure): void {
+    this.code = failure.code
+    this.isOfMinter = failure.isOfMinter ?? false
+    this.detail = causeForOperator(failure)
+    this.reason = failure.limit ?? failure.reason
+  }
+
+  /** The client has left, or the proxy stops. */
+  abandoned(code: AbandonCode, hasAnswer = false): void {
+    this.code = code
+    if (!hasAnswer) this.status = STATUS_WITHOUT_ANSWER[code]
+  }
+
+  /** The field line that tells how long the proxy took. */
+  get timing(): string {
+    const now = performance.now()
+    const tookMs = now - this.startedAt - waitedForServiceMs(this, now)
+    return `Server-Timing: oap;dur=${tookMs.toFixed(3)}\r\n`
+  }
+
+  ended(observer: Pick<GatewayObserver, 'requestEnded'>, bytesIn: number, bytesOut: number): void {
+    this.endedAt = performance.now()
+    this.bytesIn = bytesIn
+    this.bytesOut = bytesOut
+    observer.requestEnded(this)
+    this.#spans?.ended()
+  }
 }
 
 /** The reason in the log and in `status`: the client got the 401 of an ended token, which a repeat would have hidden. */
@@ -91,6 +145,18 @@ export function wasTooLargeToRepeat({ repeat, status }: RequestRecord): boolean 
  */
 export function waitedForServiceMs({ dispatchedAt, respondedAt, waitedMs }: RequestRecord, until: number): number {
   return dispatchedAt === undefined ? 0 : waitedMs + (respondedAt ?? until) - dispatchedAt
+}
+
+export interface TunnelEnd {
+  /** Who ended or broke it first. `proxy`: it stops, or the caller is one no more. */
+  readonly endedBy: 'client' | 'service' | 'proxy'
+  /** `broken`: that side was gone without an end. `timeout`: the other side did not end. */
+  readonly reason: 'closed' | 'broken' | 'timeout'
+  readonly durationMs: number
+  /** From the client. */
+  readonly bytesIn: number
+  /** From the service. */
+  readonly bytesOut: number
 }
 
 /** What the line about the end of a WebSocket tells of its handshake. The strings are copies: a slice would pin the whole head. */

@@ -2,24 +2,50 @@
 
 import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
+import type { Client } from '../listener/request-handler.ts'
 import { keepReading } from '../origin/request-writer.ts'
-
-export interface TunnelEnd {
-  /** Who ended or broke it first. `proxy`: it stops, or the caller is one no more. */
-  readonly endedBy: 'client' | 'service' | 'proxy'
-  /** `broken`: that side was gone without an end. `timeout`: the other side did not end. */
-  readonly reason: 'closed' | 'broken' | 'timeout'
-  readonly durationMs: number
-  /** From the client. */
-  readonly bytesIn: number
-  /** From the service. */
-  readonly bytesOut: number
-}
+import {
+  type GatewayObserver,
+  type RequestRecord,
+  type TunnelEnd,
+  type TunnelRecord,
+  tunnelRecordOf,
+} from './request-record.ts'
 
 /** When one side has ended, the other has so long to send something or to end. Each piece that moves gives it as long again. */
 const END_MS = 10_000
 /** Between two looks at a side that is not read, because the other takes nothing. */
 const PROBE_MS = 1_000
+
+/** A side of a tunnel, and the bytes that have come from it already. */
+interface Opened {
+  readonly socket: Socket
+  readonly firstBytes: Buffer | undefined
+}
+
+interface TunnelKeeper {
+  readonly observer: GatewayObserver
+  /** Those that are open. */
+  readonly tunnels: Map<Tunnel, TunnelRecord>
+}
+
+/** `client`, from its connection, and the service send each other all that comes, until both have ended. Then a line tells it. */
+export function openTunnel(
+  { tunnels, observer }: TunnelKeeper,
+  record: RequestRecord,
+  connection: Client,
+  client: Opened,
+  service: Opened,
+): void {
+  const told = tunnelRecordOf(record)
+  const isFinishing = () => connection.isFinishing
+  const tunnel = new Tunnel(client.socket, service.socket, isFinishing, (end) => {
+    tunnels.delete(tunnel)
+    observer.tunnelEnded?.(told, end)
+  })
+  tunnels.set(tunnel, told)
+  tunnel.join(client.firstBytes, service.firstBytes)
+}
 
 /**
  * Copies bytes both ways. A side that ends ends the other side (RFC 6455 §7.1.1), and a side that breaks breaks it. Both sockets
@@ -35,6 +61,7 @@ export class Tunnel {
   /** One side has ended: monotonic milliseconds. */
   leftAt: number | undefined
   #reason: TunnelEnd['reason'] = 'closed'
+  #isOver = false
   /** Runs since one side has ended. */
   #timer: NodeJS.Timeout | undefined
 
@@ -67,7 +94,8 @@ export class Tunnel {
 
   sideClosed(side: Side): void {
     this.sideEnded(side, 'broken')
-    if (!this.#client.isClosed || !this.#service.isClosed) return
+    if (this.#isOver || !this.#client.socket.destroyed || !this.#service.socket.destroyed) return
+    this.#isOver = true
     clearTimeout(this.#timer)
     this.#ended({
       endedBy: this.#endedBy ?? 'proxy',
@@ -90,7 +118,6 @@ class Side {
   readonly socket: Socket
   /** It has sent. */
   bytes = 0
-  isClosed = false
   /**
    * A side may send its last frame, and close without reading the rest. The rest is dropped, and the side is read to its end.
    */
@@ -128,7 +155,6 @@ class Side {
       else to.end()
     })
     socket.once('close', () => {
-      this.isClosed = true
       clearInterval(this.#probing)
       // Behind an end, `to` still has to send what it holds.
       if (socket.readableEnded) to.destroySoon()

@@ -8,7 +8,7 @@ import { type RequestEvents, type RequestHead, RequestParser } from '../http1/re
 import type { OrgId } from '../org-id.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
-import { ClientResponse } from './client-response.ts'
+import { ClientResponse, type LastWrites } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
 
 /** Where a connection came from, decided when it was accepted. */
@@ -31,7 +31,7 @@ export interface ConnectionOwner {
   readonly date: HttpDate
   /** Each response closes its connection. */
   readonly isEnding: boolean
-  responseComplete(response: ClientResponse): void
+  readonly lastWrites: LastWrites
 }
 
 export interface WaitLimits {
@@ -165,6 +165,10 @@ export class ClientConnection implements Client, RequestEvents {
     return this.#owner.date
   }
 
+  get lastWrites(): LastWrites {
+    return this.#owner.lastWrites
+  }
+
   get keepAliveSeconds(): number {
     return Math.floor(this.#owner.options.keepAliveTimeoutMs / 1_000)
   }
@@ -203,7 +207,7 @@ export class ClientConnection implements Client, RequestEvents {
     this.#mayContinue = !this.#isRequestComplete
     this.#surplusBytes = 0
     if (!keepsAlive || head.method === 'CONNECT' || this.isFinishing) this.#isLastRequest = true
-    this.response = new ClientResponse(this)
+    this.response = new ClientResponse(this, head.minorVersion === 0)
     this.#request = this.#owner.handler.receive(head, this)
   }
 
@@ -255,9 +259,13 @@ export class ClientConnection implements Client, RequestEvents {
     this.#parser.suspend()
   }
 
-  releaseInput(): void {
+  releaseInput(request: RequestInProgress): void {
     this.#holdsInput = false
-    this.#readHeld()
+    if (this.socket.destroyed) request.abandoned('client_closed')
+    else {
+      this.#request = request
+      this.#readHeld()
+    }
   }
 
   #readHeld(): void {
@@ -342,10 +350,6 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   // ---- the end of a request, and of the connection
-
-  responseComplete(response: ClientResponse): void {
-    this.#owner.responseComplete(response)
-  }
 
   /** The system has taken all of the response. */
   responseFlushed(): void {

@@ -16,10 +16,27 @@ interface ResponseCarrier {
   /** For how long the connection waits for it. */
   readonly keepAliveSeconds: number
   readonly date: HttpDate
-  /** Calls `writeLast` of the response when the event loop has handled all that it found. */
-  responseComplete(response: ClientResponse): void
+  readonly lastWrites: LastWrites
   responseFlushed(): void
   reset(): void
+}
+
+/**
+ * The last bytes of all responses that become complete in one turn of the event loop are written together: a client that sleeps
+ * between two writes has to be woken for each, which costs as much as the write.
+ */
+export class LastWrites {
+  #complete: ClientResponse[] = []
+
+  add(response: ClientResponse): void {
+    if (this.#complete.push(response) === 1) setImmediate(this.#writeAll)
+  }
+
+  readonly #writeAll = () => {
+    const responses = this.#complete
+    this.#complete = []
+    for (const response of responses) response.writeLast()
+  }
 }
 
 /**
@@ -45,14 +62,17 @@ export class ClientResponse {
   contentBytes = 0
   /** Text in latin1 that is still to be written. */
   #text = ''
+  readonly #isHttp10: boolean
   #isChunked = false
   /** The end of the connection is the end of the content. */
   #endsByClose = false
   /** What the socket held after the last large write. The client may have taken some of it since. */
   #heldBytes = 0
 
-  constructor(connection: ResponseCarrier) {
+  /** `isHttp10`: the client knows no chunks. */
+  constructor(connection: ResponseCarrier, isHttp10 = false) {
     this.#connection = connection
+    this.#isHttp10 = isHttp10
     this.#socket = connection.socket
   }
 
@@ -68,10 +88,10 @@ export class ClientResponse {
   }
 
   /** Takes the head of the service. It is written together with the content that came with it. */
-  begin(head: HeadToWrite & Pick<ReceivedResponse, 'hasContent' | 'contentLength'>, isHttp10: boolean): void {
+  begin(head: HeadToWrite & Pick<ReceivedResponse, 'hasContent' | 'contentLength'>): void {
     const isOpenEnded = head.hasContent && head.contentLength === undefined
-    this.#isChunked = isOpenEnded && !isHttp10
-    this.#endsByClose = isOpenEnded && isHttp10
+    this.#isChunked = isOpenEnded && !this.#isHttp10
+    this.#endsByClose = isOpenEnded && this.#isHttp10
     if (this.#endsByClose) this.keepsAlive = false
     this.#text = responseHeadText(head, this.#isChunked, this.#connection.date, this.connectionLines)
   }
@@ -123,7 +143,7 @@ export class ClientResponse {
   /** All of it is here. */
   end(): void {
     this.isComplete = true
-    this.#connection.responseComplete(this)
+    this.#connection.lastWrites.add(this)
   }
 
   /** Until a slow client has taken everything, it can still leave, and the proxy can still break off. */

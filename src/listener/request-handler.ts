@@ -69,7 +69,8 @@ export interface Client extends Peer {
   sendContinue(): void
   /** Holds all that comes behind the head, until `releaseInput`. To be called before `receive` returns. */
   holdInput(): void
-  releaseInput(): void
+  /** `request` takes the place of the one whose input is held. */
+  releaseInput(request: RequestInProgress): void
   pauseContent(): void
   resumeContent(): void
   /** Takes no more requests. */

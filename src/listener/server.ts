@@ -7,7 +7,7 @@ import { HttpDate } from '../http1/head-writer.ts'
 import type { OrgId } from '../org-id.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
-import type { ClientResponse } from './client-response.ts'
+import { LastWrites } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import type { RequestHandler } from './request-handler.ts'
 import { ListenerTls, type TlsSettings } from './tls.ts'
@@ -41,6 +41,7 @@ export class Listener implements ConnectionOwner {
   readonly options: ListenerOptions
   readonly handler: RequestHandler
   readonly date = new HttpDate()
+  readonly lastWrites = new LastWrites()
   readonly #connections = new Map<Socket, ClientConnection>()
   readonly tls: ListenerTls | undefined
   /** The sockets of callers by path, and the common address under `undefined`. */
@@ -49,7 +50,6 @@ export class Listener implements ConnectionOwner {
   readonly limit: ConnectionLimit
   /** Each response closes its connection. */
   isEnding = false
-  #complete: ClientResponse[] = []
 
   constructor(options: ListenerOptions, handler: RequestHandler) {
     this.options = options
@@ -145,20 +145,6 @@ export class Listener implements ConnectionOwner {
   #open(socket: Socket, source: ConnectionSource): void {
     this.#connections.set(socket, new ClientConnection(socket, this, source))
     socket.once('close', () => this.#connections.delete(socket))
-  }
-
-  /**
-   * The last bytes of all responses that become complete in one turn of the event loop are written together: a client that sleeps
-   * between two writes has to be woken for each, which costs as much as the write.
-   */
-  responseComplete(response: ClientResponse): void {
-    if (this.#complete.push(response) === 1) setImmediate(this.#writeLast)
-  }
-
-  readonly #writeLast = () => {
-    const responses = this.#complete
-    this.#complete = []
-    for (const response of responses) response.writeLast()
   }
 
   /** One for each request in flight that has one. */

@@ -1,14 +1,12 @@
 /** One request of a sidecar, `POST /v1/orgs/{orgId}/token`, and its answer. */
 
 import type { Caller } from '../callers/callers.ts'
-import { causeForOperator, type Failure, TokenError } from '../errors.ts'
-import type { Refusal } from '../gateway/admission.ts'
+import { type Failure, TokenError } from '../errors.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
-import type { RequestHead } from '../http1/request-parser.ts'
-import type { BrokenInput, Client } from '../listener/request-handler.ts'
+import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import type { OrgId } from '../org-id.ts'
-import type { AdmittedTokenRequest } from './admission.ts'
+import { type AdmittedTokenRequest, tokenTarget } from './admission.ts'
 import { readRequest } from './message.ts'
 import type { TokenGiver } from './token-giver.ts'
 
@@ -24,54 +22,50 @@ export interface TokenDesk {
   readonly observer: GatewayObserver & { tokenAsked(outcome: string): void }
 }
 
-export class TokenRequest {
+export class TokenRequest implements RequestInProgress {
   readonly mayBecomeTunnel = false
-  /** Until all of it is here, too: nobody holds a place by half a request. */
-  awaitsProof = false
-  isOver = false
   readonly #desk: TokenDesk
   readonly #client: Client
   readonly #response: Client['response']
-  readonly #onEnd: (request: TokenRequest) => void
+  readonly #admitted: AdmittedTokenRequest
+  readonly #onEnd: (caller: Caller) => void
   readonly #record: RequestRecord
   #content: Buffer = Buffer.alloc(0)
-  #isComplete = false
-  #admitted: AdmittedTokenRequest | undefined
+  /** Until all of it is here: nobody holds a place by half a request. */
+  awaitsProof: boolean
+  isOver = false
   #timer: NodeJS.Timeout | undefined
 
+  /** `startedAt`, in monotonic milliseconds: its head had arrived. */
   constructor(
     desk: TokenDesk,
     client: Client,
-    { method, target }: Pick<RequestHead, 'method' | 'target'>,
-    onEnd: (request: TokenRequest) => void,
+    admitted: AdmittedTokenRequest,
+    startedAt: number,
+    onEnd: (caller: Caller) => void,
   ) {
-    const path = target.replace(/^[^/].*|\?.*/, '') // without an authority or a query, which may hold a password
+    const { orgId, caller, hasContent } = admitted
     this.#desk = desk
     this.#client = client
     this.#response = client.response
-    this.#onEnd = onEnd
-    this.#record = new RequestRecord(desk.newRequestId(), undefined, method, path, performance.now())
-  }
-
-  get caller(): Caller | undefined {
-    return this.#admitted?.caller
-  }
-
-  get orgId(): OrgId | undefined {
-    return this.#admitted?.orgId
-  }
-
-  start(admitted: AdmittedTokenRequest): void {
     this.#admitted = admitted
+    this.#onEnd = onEnd
+    this.awaitsProof = hasContent
+    this.#record = new RequestRecord(desk.newRequestId(), orgId, 'POST', tokenTarget(orgId), startedAt)
     this.#record.isAdmitted = true
-    this.#record.caller = admitted.caller.name
-    this.#record.orgId = admitted.orgId
-    if (this.#isComplete || !admitted.hasContent) void this.#serve(admitted)
-    else {
-      this.awaitsProof = true
-      this.#timer = setTimeout(() => this.refuse({ code: 'request_timeout' }), this.#desk.headersTimeoutMs)
-      if (admitted.expectsContinue) this.#client.sendContinue()
-    }
+    this.#record.caller = caller.name
+  }
+
+  get orgId(): OrgId {
+    return this.#admitted.orgId
+  }
+
+  start(): this {
+    if (this.awaitsProof) {
+      this.#timer = setTimeout(() => this.#fail({ code: 'request_timeout' }), this.#desk.headersTimeoutMs)
+      if (this.#admitted.expectsContinue) this.#client.sendContinue()
+    } else void this.#serve(this.#admitted)
+    return this
   }
 
   async #serve({ orgId, caller }: AdmittedTokenRequest): Promise<void> {
@@ -86,71 +80,59 @@ export class TokenRequest {
       this.#record.status = respondWithJson(this.#response, requestId, given, retryAfterSeconds)
       this.#end(outcome)
     } catch (error) {
-      if (error instanceof TokenError) this.refuse(error)
-      else if (error instanceof SyntaxError) this.refuse(WRONG_CONTENT)
+      if (error instanceof TokenError) this.#fail(error)
+      else if (error instanceof SyntaxError) this.#fail(WRONG_CONTENT)
       else {
         observer.programFailed(error, requestId)
-        this.refuse({ code: 'proxy_internal_error' })
+        this.#fail({ code: 'proxy_internal_error' })
       }
     }
   }
 
-  refuse(failure: Failure & Pick<Refusal, 'caller' | 'orgId'>): void {
+  #fail(failure: Failure): void {
     if (this.isOver) return
     this.isOver = true
-    const { certificateProblem } = this.#client
     // On its next connection, the client may have a better certificate, or the minter the CA.
-    if (certificateProblem !== undefined) this.#response.keepsAlive = false
-    const record = this.#record
-    const { code, limit = failure.reason } = failure
-    record.code = code
-    record.caller ??= failure.caller?.name
-    record.orgId ??= failure.orgId
-    record.reason = limit === 'no credential' ? (certificateProblem ?? limit) : limit
-    record.detail = causeForOperator(failure)
-    record.status = respondWithProblem(this.#response, record, failure)
-    this.#end(code)
+    if (this.#client.certificateProblem !== undefined) this.#response.keepsAlive = false
+    this.#record.failed(failure)
+    this.#record.status = respondWithProblem(this.#response, this.#record, failure)
+    this.#end(failure.code)
   }
 
   #end(outcome: string): void {
-    const { observer } = this.#desk
-    const record = this.#record
     clearTimeout(this.#timer)
-    record.endedAt = performance.now()
-    record.bytesIn = this.#content.length
-    record.bytesOut = this.#response.contentBytes
-    observer.requestEnded(record)
-    observer.tokenAsked(outcome)
-    this.#onEnd(this)
+    this.#record.ended(this.#desk.observer, this.#content.length, this.#response.contentBytes)
+    this.#desk.observer.tokenAsked(outcome)
+    this.#onEnd(this.#admitted.caller)
   }
 
   // ---- what the client's connection tells
 
   get awaitsClient(): boolean {
-    return !this.isOver && !this.#isComplete
+    return !this.isOver && this.awaitsProof
   }
 
   content(bytes: Buffer, start: number, end: number): void {
     if (this.isOver) return
     this.#content = Buffer.concat([this.#content, bytes.subarray(start, end)])
-    if (this.#content.length > MAX_CONTENT_BYTES) this.refuse(WRONG_CONTENT)
+    if (this.#content.length > MAX_CONTENT_BYTES) this.#fail(WRONG_CONTENT)
   }
 
   contentEnded(): void {
-    this.#isComplete = true
-    if (this.#admitted === undefined || this.isOver) return
+    if (this.isOver) return
     this.awaitsProof = false
     clearTimeout(this.#timer)
     void this.#serve(this.#admitted)
   }
 
-  readonly clientFailed = (input: BrokenInput) => this.refuse(input)
+  clientFailed(input: BrokenInput): void {
+    this.#fail(input)
+  }
 
   abandoned(code: AbandonCode): void {
     if (this.isOver) return
     this.isOver = true
-    this.#record.code = code
-    this.#record.status = code === 'draining' ? 0 : 499
+    this.#record.abandoned(code)
     this.#end(code)
   }
 

@@ -5,22 +5,27 @@ import { ConnectionLimit } from '../../../src/listener/connection-limit.ts'
 import { get } from '../../support/case-table.ts'
 import { certificateFiles } from '../../support/certificates.ts'
 import { Gate } from '../../support/changes.ts'
-import { writes } from '../../support/origin-connection.ts'
+import { type OriginScript, writes } from '../../support/origin-connection.ts'
 import { scaledSetting } from '../../support/pace.ts'
 import { fieldOf, problemOf, RawClient, request, tlsPorts } from '../../support/raw-client.ts'
 import { startBoth } from '../../support/start-proxy.ts'
 
-/** Requests are answered when the gate opens. */
+/** Requests are answered when the gate opens, those for `/v2/first` at once. */
 function gated() {
   const gate = new Gate()
-  return { gate, script: () => gate.pass().then(() => ({ content: 'done' })) }
+  const script: OriginScript = async ({ target }) => {
+    if (target !== '/v2/first') await gate.pass()
+    return { content: 'done' }
+  }
+  return { gate, script }
 }
 
 test('one request too many gets 503, until a place is free', async () => {
   const { gate, ...options } = gated()
   const { service, proxy } = await startBoth(options, { 'listen.maxInFlight': '8' })
+  expect((await request(proxy.port, get('/v2/first', 'acme'))).status).toBe(200) // few may wait for a token
   const inFlight = Array.from({ length: 8 }, () => request(proxy.port, get('/v2/x', 'acme')))
-  await service.origin.waitFor(() => service.requests.length === 8)
+  await service.origin.waitFor(() => service.requests.length === 9)
   // Answered at once, while all of those are still open.
   const refused = await request(proxy.port, get('/v2/refused', 'acme'))
   expect(refused.status).toBe(503)

@@ -1,34 +1,14 @@
 /** Records of requests like those of the gateway, with the values of a test. */
 
 import type { Gauges } from '../../../src/admin/metrics.ts'
-import type { RequestRecord } from '../../../src/gateway/request-record.ts'
+import { RequestRecord } from '../../../src/gateway/request-record.ts'
 
 export function record(given: Partial<RequestRecord> = {}): RequestRecord {
-  return {
-    requestId: 'request-1',
-    orgId: 'acme',
-    caller: undefined,
-    method: 'GET',
-    path: '/v2/members',
-    status: 200,
-    code: undefined,
-    reason: undefined,
-    traceId: undefined,
-    detail: undefined,
-    isOfMinter: false,
-    startedAt: 1_000,
-    dispatchedAt: 1_000,
-    respondedAt: 1_000,
-    waitedMs: 0,
-    endedAt: 1_000,
-    isAdmitted: true,
-    token: 'hit',
-    repeat: undefined,
-    rejection: undefined,
-    bytesIn: 0,
-    bytesOut: 0,
-    ...given,
-  }
+  const { requestId = 'request-1', method = 'GET', path = '/v2/members', startedAt = 1_000 } = given
+  const orgId = 'orgId' in given ? given.orgId : 'acme'
+  const times = { dispatchedAt: 1_000, respondedAt: 1_000, endedAt: 1_000 }
+  const usual = { status: 200, isAdmitted: true, token: 'hit' } as const
+  return Object.assign(new RequestRecord(requestId, orgId, method, path, startedAt), times, usual, given)
 }
 
 export const NO_GAUGES: Gauges = {
