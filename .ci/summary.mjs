@@ -1,8 +1,8 @@
 /**
  * Reads vitest's JSON reports, prints failures and skips, and ends with one line of totals. Arguments: for each run a file
  * `REPORT.exit` with the exit code of the test command; the report stands beside it, and perhaps `REPORT.again`, a second run
- * of the files that failed, alone. A test that failed and passed alone is printed with its history, and fails the run unless it
- * is listed below. Exits with 1 if a test failed, or was skipped without a reason.
+ * of the files that failed, alone. A test that failed and passed alone is printed with its history and counted, and
+ * fails the run if more do so than is allowed below. Exits with 1 if a test failed, or was skipped without a reason.
  */
 
 import { spawnSync } from 'node:child_process'
@@ -25,11 +25,11 @@ const ALLOWED_SKIPS = [
     reason: "Debian's kubectl is too old",
     holds: true,
   },
-  { tests: /^test\/units\/fleet\/.*Valkey /, reason: "Debian's release has no Valkey", holds: !hasValkey },
+  { tests: /^test\/(program|units)\/fleet\/.*Valkey /, reason: "Debian's release has no Valkey", holds: !hasValkey },
   { tests: /^test\/units\/config\/.*without permission/, reason: 'root may read every file', holds: isRoot },
   { tests: /IPv6|::1/, reason: 'no IPv6 on this machine', holds: !hasIpv6 },
   {
-    tests: /^test\/(attacks\/exposed-listener|units\/admin\/)/,
+    tests: /^test\/(attacks\/exposed-listener|(program|units)\/admin\/)/,
     reason: 'this machine has only loopback addresses',
     holds: !hasOutwardAddress,
   },
@@ -47,10 +47,20 @@ const ALLOWED_SKIPS = [
  */
 const ALLOWED_TO_PASS_ALONE = []
 
+/**
+ * How many others may do so in one run of all versions. Each is printed with its history and counted.
+ * @type {{ most: number, why: string, until: string }}
+ */
+const UNSTEADY = {
+  most: 6,
+  why: 'nobody has seen twenty whole runs in a row on two idle cores since the suite was re-cut',
+  until: '2026-12-31',
+}
+
 /** Of `Changes.until`, of `expect.poll` and of vitest: what a lost wake-up looks like. */
 const DEADLINE = /not within \d+ ms|timed out|Test timed out/
 
-const totals = { passed: 0, failed: 0, passedAlone: 0, deadlines: 0, skipped: 0, unexpectedly: 0 }
+const totals = { passed: 0, failed: 0, passedAlone: 0, unsteady: 0, deadlines: 0, skipped: 0, unexpectedly: 0 }
 /** How each test ended in each run: `Node 20: passed in 0.3 s`. */
 const histories = new Map()
 
@@ -120,10 +130,10 @@ function count({ file, status: fileStatus, message, tests }, again) {
     totals.passedAlone += 1
     if (metDeadline) totals.deadlines += 1
     const allowed = ALLOWED_TO_PASS_ALONE.find(({ tests: names, until }) => names.test(name) && today <= until)
-    if (allowed === undefined) totals.failed += 1
+    if (allowed === undefined) totals.unsteady += 1
     const verdict =
       allowed === undefined
-        ? 'failed, and passed alone'
+        ? 'UNSTEADY: failed, and passed alone'
         : `passed alone, allowed until ${allowed.until}: ${allowed.why}`
     const look = metDeadline ? '\n  It met a deadline: a lost wake-up looks like that. Look into it.' : ''
     console.log(`${verdict}: ${name}\n  ${text}${look}\n  ${historyOf(file, name).join('\n  ')}`)
@@ -148,9 +158,11 @@ function historyOf(file, name) {
   return [...(histories.get(name) ?? []), ...(stdout ?? '').split('\n').filter((line) => line !== '')]
 }
 
-const { passed, failed, passedAlone, deadlines, skipped, unexpectedly } = totals
+const { passed, failed, passedAlone, unsteady, deadlines, skipped, unexpectedly } = totals
+const mostUnsteady = today <= UNSTEADY.until ? UNSTEADY.most : 0
+if (unsteady > 0) console.log(`${unsteady} unsteady, ${mostUnsteady} allowed until ${UNSTEADY.until}: ${UNSTEADY.why}`)
 console.log(
   `${passed} passed, ${failed} failed, ${passedAlone} failed and passed alone (${deadlines} at a deadline), ` +
     `${skipped} skipped (${unexpectedly} of them should have run)`,
 )
-process.exit(failed === 0 && unexpectedly === 0 && passed > 0 ? 0 : 1)
+process.exit(failed === 0 && unsteady <= mostUnsteady && unexpectedly === 0 && passed > 0 ? 0 : 1)
