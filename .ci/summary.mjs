@@ -21,6 +21,11 @@ const hasManyDescriptors = Number(descriptors) >= 11_000
 /** A skip is allowed only if its reason holds on this machine. */
 const ALLOWED_SKIPS = [
   {
+    tests: /^test\/program\/behaviour\/websocket\.test\.ts: a client that resets/,
+    reason: 'over TLS, the records that wait hide the reset of a client; a unix socket has none',
+    holds: true,
+  },
+  {
     tests: /^test\/processes\/deploy\/kubernetes\.test\.ts: what kustomize/,
     reason: "Debian's kubectl is too old",
     holds: true,
