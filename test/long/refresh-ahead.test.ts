@@ -1,23 +1,16 @@
-/** With steady traffic, only the first request waits for a token, and no client sees an old token rejected. */
+/** With a known lifetime and steady traffic, tokens are replaced before they end. */
 
 import { afterAll, expect, test } from 'vitest'
 import { type OrgStats, type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
 import { KeepAliveClient } from '../support/keep-alive-client.ts'
-import { type ProxyProcess, type ProxyProcessOptions, startProxyProcess } from '../support/proxy-process.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
 
-const LIFETIME_MS = 2_000
 const MINT_LATENCY_MS = 50
 
 const clients: KeepAliveClient[] = []
 afterAll(() => {
   for (const client of clients.splice(0)) client[Symbol.dispose]()
 })
-
-function startBefore(sandbox: Sandbox, settings: ProxyProcessOptions['settings'] = {}): Promise<ProxyProcess> {
-  return startProxyProcess(sandbox, {
-    settings: { 'tokens.lifetime': `${LIFETIME_MS}ms`, ...settings },
-  })
-}
 
 /**
  * The number of answers by status, and the duration of the slowest request. Each client makes a short pause after each
@@ -59,16 +52,16 @@ function lookups(proxy: ProxyProcess): Map<unknown, number> {
 
 // The refresh has a tenth of the lifetime. On a busy machine, it may pass between two requests. So the lifetime is doubled
 // until no request took a quarter of that tenth.
-test.concurrent.each(['auto', 'the real one'])('nobody waits for a token, tokens.lifetime %s', async (lifetime) => {
+test('with tokens.lifetime, only the first request waits for a token, and none is rejected', async () => {
   for (const lifetimeMs of [2_000, 4_000, 8_000]) {
-    if (await wasQuietRun(lifetime === 'auto', lifetimeMs)) return
+    if (await wasQuietRun(lifetimeMs)) return
   }
 })
 
 /** False if the machine was too busy to judge times. Assertions that do not depend on time are made in any case. */
-async function wasQuietRun(learns: boolean, lifetimeMs: number): Promise<boolean> {
+async function wasQuietRun(lifetimeMs: number): Promise<boolean> {
   await using sandbox = await startSandbox({ tokenLifetimeMs: lifetimeMs, mintLatencyMs: MINT_LATENCY_MS })
-  await using proxy = await startBefore(sandbox, { 'tokens.lifetime': learns ? 'auto' : `${lifetimeMs}ms` })
+  await using proxy = await startProxyProcess(sandbox, { settings: { 'tokens.lifetime': `${lifetimeMs}ms` } })
   const first = await sendSteadily(proxy, 1, 50)
   const more = await sendSteadily(proxy, 8, 4 * lifetimeMs)
   const acme = statsOf(sandbox)
@@ -77,16 +70,13 @@ async function wasQuietRun(learns: boolean, lifetimeMs: number): Promise<boolean
 
   expect([...more.statuses.keys()]).toEqual([200])
   const results = lookups(proxy)
-  // The first mint, and one for each nine tenths of a life. While learning, some tokens live to their end.
+  // The first mint, and one for each nine tenths of a life.
   const lives = 4 / 0.9
-  const left = learns ? lives : 0
-  expect(results.get('miss'), 'requests that waited for a mint').toBeLessThanOrEqual(1 + left)
-  expect(results.get('joined') ?? 0, 'requests that waited for the mint of another').toBeLessThanOrEqual(8 * left)
-  // On a busy machine, two deaths may seem irregular.
-  if (!learns) expect(results.get('refreshing') ?? 0).toBeGreaterThan(0)
+  expect(results.get('miss'), 'requests that waited for a mint').toBeLessThanOrEqual(1)
+  expect(results.get('joined') ?? 0, 'requests that waited for the mint of another').toBe(0)
+  expect(results.get('refreshing') ?? 0).toBeGreaterThan(0)
   expect(acme?.mints).toBeLessThanOrEqual(Math.ceil(lives * 1.25) + 1)
   expect(acme?.mints).toBeGreaterThanOrEqual(4)
-  if (!learns) expect(acme?.rejected).toBe(0)
-  else expect(acme?.rejected).toBeLessThanOrEqual(8 * Math.ceil(lives))
+  expect(acme?.rejected).toBe(0)
   return true
 }
