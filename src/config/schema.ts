@@ -187,7 +187,7 @@ const tokens = group(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds since 1970) state its end.',
     ),
     lifetimeMs: durationOrAuto('100ms').describe(
-      'Age at which every token is replaced. `auto`: the end that the token states, or the age at which two tokens have ended.',
+      'Age ahead of which every token is replaced. `auto`: only an end that the token or the answer states counts.',
     ),
     settleTimeMs: duration('5s', '0s').describe(
       'A younger token may not be known everywhere yet. If it is rejected, the request is repeated without a mint.',
@@ -196,7 +196,7 @@ const tokens = group(
       .prefault([401])
       .describe('Statuses that say that a token is no longer valid. If set, no other status is learned.'),
     rejectedCooldownMs: duration('10s').describe(
-      'Per org: least time between two mints that five rejections in a row cause.',
+      'Per org: the first pause after a mint that did not help. Each further one is twice as long, up to six times this.',
     ),
     refusalTtlMs: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
     mintTimeoutMs: duration('5s').describe(
