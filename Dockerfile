@@ -10,6 +10,7 @@ COPY package.json package-lock.json ./
 RUN --mount=type=secret,id=ca \
     if [ -f /run/secrets/ca ]; then export NODE_EXTRA_CA_CERTS=/run/secrets/ca; fi; npm ci
 COPY LICENSE tsconfig.json tsconfig.build.json rolldown.config.ts ./
+COPY config/schema.json config/
 COPY src src
 ARG REVISION=unknown
 RUN npm run build

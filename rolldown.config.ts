@@ -39,7 +39,7 @@ export default defineConfig({
     target: 'es2023',
     define: { BUILD_VERSION: JSON.stringify(readPackage('.').version), BUILD_REVISION: JSON.stringify(revision()) },
   },
-  plugins: [nodeModules(), statusPageAssets(), thirdParty()],
+  plugins: [nodeModules(), statusPageAssets(), configFileType(), thirdParty()],
   output: {
     dir: 'dist',
     chunkFileNames: 'chunks/[name].js',
@@ -113,6 +113,40 @@ export function statusPageAssets(): Plugin {
         .join('')
     },
   }
+}
+
+/** The type of a configuration file, without the types that it is derived from: no user of `startProxy` has these. */
+function configFileType(): Plugin {
+  return {
+    name: 'config-file-type',
+    generateBundle() {
+      const type = typeOf(JSON.parse(readFileSync('config/schema.json', 'utf8')))
+      const fileName = 'sandbox/config-file.d.ts'
+      this.emitFile({ type: 'asset', fileName, source: `export type ConfigFile = ${type};\n` })
+    },
+  }
+}
+
+interface JsonSchema {
+  readonly type?: string | readonly string[]
+  readonly enum?: readonly string[]
+  readonly anyOf?: readonly JsonSchema[]
+  readonly items?: JsonSchema
+  readonly properties?: Readonly<Record<string, JsonSchema>>
+  readonly additionalProperties?: JsonSchema | boolean
+}
+
+/** TypeScript for a schema of the kinds that `config/schema.json` has. */
+function typeOf({ type = [], enum: choices, anyOf, items, properties, additionalProperties }: JsonSchema): string {
+  if (properties !== undefined) {
+    const members = Object.entries(properties).map(([name, schema]) => `readonly ${name}?: ${typeOf(schema)}`)
+    return `{ ${members.join('; ')} }`
+  }
+  if (choices !== undefined) return choices.map((choice) => `'${choice}'`).join(' | ')
+  if (items !== undefined) return `readonly (${typeOf(items)})[]`
+  if (typeof additionalProperties === 'object') return `Readonly<Record<string, ${typeOf(additionalProperties)}>>`
+  const types = anyOf?.map(typeOf) ?? [type].flat().map((name) => name.replace('integer', 'number'))
+  return [...new Set(types)].join(' | ')
 }
 
 /** The bundled packages: their licences, which must come with them, and a bill of materials (SBOM) for scanners. */

@@ -7,10 +7,10 @@ import { declaration } from './schema.ts'
 type Leaf<Shape> = {
   [Name in keyof Shape & string]: Shape[Name] extends z.ZodObject<infer Inner>
     ? `${Name}.${Leaf<Inner>}`
-    : Outside<Name>
+    : OutsideName<Name>
 }[keyof Shape & string]
 
-type Outside<Name extends string> = Name extends `${infer Bare}${'Ms' | 'Bytes'}` ? Bare : Name
+export type OutsideName<Name extends string> = Name extends `${infer Bare}${'Ms' | 'Bytes'}` ? Bare : Name
 
 /** The name of a setting without its unit, as users write it. */
 export function outsideName(name: string): string {

@@ -21,8 +21,8 @@ const ENTRIES = ['main.ts', 'keep-inspector-closed.ts']
 const ground = fileNames.filter((name) => !ENTRIES.includes(name))
 const GRAMMAR = 'http1/'
 const PAGE = 'src/admin/page/'
-/** Files of the sandbox that start the proxy. */
-const STARTERS = ['src/sandbox/demo.ts', 'src/sandbox/testing.ts']
+/** Files of the sandbox that start the proxy, and the type of its settings file. */
+const STARTERS = ['demo', 'testing', 'config-file'].map((name) => `src/sandbox/${name}.ts`)
 
 /** The names in each line of the diagram. */
 const lines = (/```text\n([^`]+)```/.exec(page.text)?.[1] ?? '')

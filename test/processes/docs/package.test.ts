@@ -92,6 +92,8 @@ import { type Proxy, startProxy } from 'org-access-proxy/testing'
 const fault: Fault = { kind: 'status', status: 503, count: 1 }
 const sandbox: Sandbox = await startSandbox({ requestFaults: [fault] })
 const proxy: Proxy = await startProxy(sandbox, { config: { tokens: { lifetime: '1m' } } })
+// @ts-expect-error: a misspelt setting does not compile
+const settings: Parameters<typeof startProxy>[1] = { config: { tokens: { lifeTime: '1m' } } }
 const call = () => fetch(proxy.url + '/v2/example/endpoint', { headers: { 'x-org-id': 'acme' } })
 console.log((await call()).status, (await call()).status, sandbox.stats().totals.mints)
 await proxy.close()

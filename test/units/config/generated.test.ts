@@ -9,7 +9,6 @@ import { settings } from '../../../src/config/settings.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { GOOD } from './refusal.ts'
 import {
-  renderFileType,
   renderReference,
   renderSchema,
   renderSettingNames,
@@ -24,10 +23,6 @@ describe('the generated files are up to date', () => {
 
   test('config/reference.yaml', async () => {
     await expect(renderReference()).toMatchFileSnapshot('../../../config/reference.yaml')
-  })
-
-  test('the type of a config file', async () => {
-    await expect(renderFileType()).toMatchFileSnapshot('../../../src/sandbox/config-file.ts')
   })
 
   test.each([

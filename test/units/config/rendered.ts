@@ -33,49 +33,6 @@ export function renderSchema(): string {
   return `${JSON.stringify({ $schema, $id: SCHEMA_ID, $comment: GENERATED, title, ...rest }, null, 2)}\n`
 }
 
-/** The type of a config file, for the users of `startProxy`. */
-export function renderFileType(): string {
-  const head = `/** The settings of a configuration file. ${GENERATED} */`
-  return `${head}\n\nexport interface ConfigFile ${typeOf(JSON.parse(renderSchema()))}\n`
-}
-
-interface Schema {
-  readonly type?: string | readonly string[]
-  readonly enum?: readonly string[]
-  readonly anyOf?: readonly Schema[]
-  readonly items?: Schema
-  readonly properties?: Readonly<Record<string, Schema>>
-  readonly additionalProperties?: Schema | boolean
-}
-
-const TYPES: Readonly<Record<string, string>> = {
-  integer: 'number',
-  number: 'number',
-  string: 'string',
-  boolean: 'boolean',
-}
-
-/** TypeScript for a JSON Schema of the kinds that the declaration makes. */
-function typeOf(schema: Schema, indent = ''): string {
-  const { type = [], enum: choices, anyOf, items, properties, additionalProperties } = schema
-  if (properties !== undefined) {
-    const inner = `${indent}  `
-    const lines = Object.entries(properties).map(
-      ([name, schema]) => `${inner}readonly ${name}?: ${typeOf(schema, inner)}\n`,
-    )
-    return `{\n${lines.join('')}${indent}}`
-  }
-  if (choices !== undefined) return choices.map((choice) => `'${choice}'`).join(' | ')
-  if (items !== undefined) {
-    const item = typeOf(items, indent)
-    return `readonly ${item.includes(' | ') ? `(${item})` : item}[]`
-  }
-  if (typeof additionalProperties === 'object') return `Readonly<Record<string, ${typeOf(additionalProperties)}>>`
-  const types = anyOf?.map((each) => typeOf(each, indent)) ?? [type].flat().map((name) => TYPES[name])
-  if (types.length === 0 || types.includes(undefined)) throw new Error(`no type for ${JSON.stringify(type)}`)
-  return [...new Set(types)].join(' | ')
-}
-
 /** Every setting with its default and its variable. Settings without a default are commented out. */
 export function renderReference(): string {
   const head = [
