@@ -96,18 +96,14 @@ export function parseServerName(text: string): string {
   return name
 }
 
-const BASE_URL_EXAMPLE = 'write https://api.example.com or https://example.com/prefix'
-
-export function parseBaseUrl(text: string): URL {
+/** `example` and `credentials` are remedies. */
+function parseHttpUrl(text: string, example: string, credentials: string): URL {
   // Checked before `new URL`, which drops an empty query, trims, and reads a backslash as a slash.
-  const match = /^https?:\/\/([^/?#\\]+)([^?#]*)(.*)$/is.exec(text)
-  if (match === null) throw new Unsuitable(`is not an http(s) URL: ${BASE_URL_EXAMPLE}`)
-  const [, authority = '', path = '', rest = ''] = match
-  if (authority.includes('@')) {
-    throw new Unsuitable('contains a user name or password: remove it, the App authenticates with appId and its secret')
-  }
-  if (rest !== '') throw new Unsuitable(`has a query or a fragment: ${BASE_URL_EXAMPLE}`)
-  if (!URL.canParse(text)) throw new Unsuitable(`is not an http(s) URL: ${BASE_URL_EXAMPLE}`)
+  const [, authority, path = '', rest] = /^https?:\/\/([^/?#\\]+)([^?#]*)(.*)$/is.exec(text) ?? []
+  if (authority === undefined) throw new Unsuitable(`is not an http(s) URL: ${example}`)
+  if (authority.includes('@')) throw new Unsuitable(`contains a user name or password: ${credentials}`)
+  if (rest !== '') throw new Unsuitable(`has a query or a fragment: ${example}`)
+  if (!URL.canParse(text)) throw new Unsuitable(`is not an http(s) URL: ${example}`)
   const url = new URL(text)
   // The parser rewrites dot segments, blanks, backslashes and non-ASCII: the result would be another path.
   if (url.pathname !== (path === '' ? '/' : path) || path.includes('//')) {
@@ -116,20 +112,17 @@ export function parseBaseUrl(text: string): URL {
   return url
 }
 
-const COLLECTOR_EXAMPLE = 'write http://collector:4318/v1/traces'
+export function parseBaseUrl(text: string): URL {
+  const example = 'write https://api.example.com or https://example.com/prefix'
+  return parseHttpUrl(text, example, 'remove it, the App authenticates with appId and its secret')
+}
 
 /** Collectors take spans at a path of theirs. Without one, every span would be lost. */
 export function parseTracesEndpoint(text: string): URL {
-  const [, authority, path = '', rest] = /^https?:\/\/([^/?#\\\s]+)([^?#\s]*)(.*)$/is.exec(text) ?? []
-  if (authority === undefined || !URL.canParse(text)) {
-    throw new Unsuitable(`is not an http(s) URL: ${COLLECTOR_EXAMPLE}`)
-  }
-  if (authority.includes('@')) {
-    throw new Unsuitable('contains a user name or password: put a header into OTEL_EXPORTER_OTLP_HEADERS instead')
-  }
-  if (rest !== '') throw new Unsuitable(`has a query or a fragment: ${COLLECTOR_EXAMPLE}`)
-  if (path === '' || path === '/') throw new Unsuitable(`has no path, but collectors have one: ${COLLECTOR_EXAMPLE}`)
-  return new URL(text)
+  const example = 'write http://collector:4318/v1/traces'
+  const url = parseHttpUrl(text, example, 'put a header into OTEL_EXPORTER_OTLP_HEADERS instead')
+  if (url.pathname === '/') throw new Unsuitable(`has no path, but collectors have one: ${example}`)
+  return url
 }
 
 /** Returns true if the network can read what is sent to this URL, the App secret included. */
@@ -155,11 +148,8 @@ export function parseMinterUrl(text: string): MinterUrl {
     const { path } = parseUnix(text.slice('unix:'.length), 'unix:/run/oap/minter.sock')
     return { baseUrl: new URL('http://127.0.0.1'), socketPath: path, text }
   }
-  if (text.includes('@')) throw new Unsuitable(`contains a user name or password: ${MINTER_EXAMPLE}`)
-  if (!/^https?:\/\/[^/?#\\\s]+\/?$/.test(text) || !URL.canParse(text)) {
-    throw new Unsuitable(`is not the URL of a minter: ${MINTER_EXAMPLE}`)
-  }
-  const baseUrl = new URL(text)
+  const baseUrl = parseHttpUrl(text, MINTER_EXAMPLE, MINTER_EXAMPLE)
+  if (baseUrl.pathname !== '/') throw new Unsuitable(`has a path: ${MINTER_EXAMPLE}`)
   if (isReadableOnTheWay(baseUrl)) throw new Unsuitable('is plain http to another machine: use https')
   return { baseUrl, socketPath: undefined, text: baseUrl.origin }
 }

@@ -7,14 +7,7 @@ import { z } from 'zod'
 import { Draft, type Given } from './draft.ts'
 import type { ReadFile } from './files.ts'
 import { ConfigRefused, WHOLE_FILE } from './problem.ts'
-import {
-  limitedIdentities,
-  reportContradictions,
-  reportEnded,
-  reportOpenings,
-  reportRisks,
-  type SoundSettings,
-} from './relations.ts'
+import { reportContradictions, reportEnded, reportOpenings, reportRisks, type SoundSettings } from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
 import { isReloadable, outsideName, type SettingKey } from './settings.ts'
 import { type LoadOptions, openSettingsFile, type SettingsFile } from './settings-file.ts'
@@ -98,7 +91,6 @@ async function load(
     ...(result as Settings),
     app: running === undefined ? app : running.app,
     learnsStatuses: running?.learnsStatuses ?? draft.given.get('tokens.rejectedStatuses')?.source === 'default',
-    limitedIdentities: new Set([...(running?.limitedIdentities ?? []), ...limitedIdentities(latest)]),
     proxies,
   }
   reportRisks(config, warn)

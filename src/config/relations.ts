@@ -5,7 +5,6 @@ import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
 import type { ListenAddress } from '../listener/bind.ts'
 import { parseOrgId } from '../org-id.ts'
-import { digestOf } from '../watched-file.ts'
 import { isLoopback, isReadableOnTheWay } from './address.ts'
 import type { Config, declaration } from './schema.ts'
 import { DEFAULT_PATTERN, parseOrgPattern } from './types.ts'
@@ -76,17 +75,14 @@ function reportTls(
 
 type Pair = Pick<SoundSettings['listen']['tls'], 'certFile' | 'keyFile'>
 
-function reportKeyPair(group: string, pair: Pair, refuse: Report, key = 'keyFile'): void {
-  const [given, ...more] = (['certFile', 'keyFile'] as const).filter((name) => name in pair)
-  if (given !== undefined && more.length === 0) {
-    const [name, missing] = given === 'certFile' ? [given, key] : [key, 'certFile']
-    refuse(`${group}.${name}`, `needs ${group}.${missing}: a certificate and its key belong together`)
-  }
+function reportKeyPair(group: string, pair: Pair, refuse: Report, keyName = 'keyFile'): void {
   const { certFile, keyFile } = pair
-  if (certFile === undefined || keyFile === undefined) return
-  if (!isPair(certFile.content, keyFile.content.reveal())) {
-    refuse(`${group}.${key}`, `is no private key (PEM, not encrypted) of the certificate in ${group}.certFile`)
-  }
+  const [hasCertificate, hasKey] = ['certFile' in pair, 'keyFile' in pair]
+  const remedy = 'a certificate and its key belong together'
+  if (hasCertificate && !hasKey) refuse(`${group}.certFile`, `needs ${group}.${keyName}: ${remedy}`)
+  if (hasKey && !hasCertificate) refuse(`${group}.${keyName}`, `needs ${group}.certFile: ${remedy}`)
+  if (certFile === undefined || keyFile === undefined || isPair(certFile.content, keyFile.content.reveal())) return
+  refuse(`${group}.${keyName}`, `is no private key (PEM, not encrypted) of the certificate in ${group}.certFile`)
 }
 
 function isPair(cert: string, key: string): boolean {
@@ -120,12 +116,9 @@ const CREDENTIALS = ['keyFile', 'jwtFile', 'certFile'] as const
 
 function reportSidecar(settings: SoundSettings, refuse: Report): void {
   const { minter, fleet } = settings
-  const { certFile, certKeyFile: keyFile, url } = minter
-  const pair = {
-    ...('certFile' in minter && { certFile }),
-    ...('certKeyFile' in minter && { keyFile }),
-  }
-  reportKeyPair('minter', pair, refuse, 'certKeyFile')
+  const { url } = minter
+  const { keyFile: _, certKeyFile, ...pair } = minter
+  reportKeyPair('minter', 'certKeyFile' in minter ? { ...pair, keyFile: certKeyFile } : pair, refuse, 'certKeyFile')
   const given = CREDENTIALS.filter((name) => name in minter)
   if (!('url' in minter)) {
     for (const name of [...given, 'caFile'] as const) {
@@ -215,16 +208,6 @@ function identitiesOf({ name, socket, minterSocket, keyFiles = [], jwt, certific
   ]
 }
 
-/** Digests of the credentials that have had `routes` since the start: a file may be cut first, and then come back in part. */
-interface Limits {
-  readonly limitedIdentities: ReadonlySet<string>
-}
-
-export function limitedIdentities({ callers = [] }: SoundSettings): string[] {
-  const limited = callers.filter(({ routes = [] }) => routes.length > 0)
-  return limited.flatMap((caller) => identitiesOf(caller).map(({ id }) => digestOf(id)))
-}
-
 const USUAL_PATTERN = parseOrgPattern(DEFAULT_PATTERN).source
 
 const AWAY =
@@ -234,7 +217,7 @@ const AWAY =
  * Refuses a reload that takes a limit away altogether, or would need another listener. A file that was cut short is often still
  * valid YAML, so a missing list is not a permission.
  */
-export function reportOpenings(running: SoundSettings & Limits, resulting: SoundSettings, refuse: Report): void {
+export function reportOpenings(running: SoundSettings, resulting: SoundSettings, refuse: Report): void {
   const isGone = (before: readonly unknown[] = [], after: readonly unknown[] | undefined) =>
     before.length > 0 && after?.length === 0
   const isUsual = ({ orgs }: SoundSettings) => orgs.pattern?.source === USUAL_PATTERN
@@ -253,11 +236,12 @@ export function reportOpenings(running: SoundSettings & Limits, resulting: Sound
     'minter.tls.clientCaFile': 'clientCaFile' in running.minter.tls && !('clientCaFile' in resulting.minter.tls),
   }
   for (const [key, isLost] of Object.entries(lost)) if (isLost) refuse(key, AWAY)
+  const limited = (running.callers ?? []).filter(({ routes = [] }) => routes.length > 0)
+  const limitedIds = new Set(limited.flatMap((caller) => identitiesOf(caller).map(({ id }) => id)))
   for (const [index, caller] of (resulting.callers ?? []).entries()) {
-    const hasNoLimit = caller.routes?.length === 0
     // The name may be cut, too, so a caller that has kept a credential is the same.
-    const wasLimited = identitiesOf(caller).some(({ id }) => running.limitedIdentities.has(digestOf(id)))
-    if (hasNoLimit && wasLimited) refuse(`callers[${index}].routes`, AWAY)
+    const wasLimited = identitiesOf(caller).some(({ id }) => limitedIds.has(id))
+    if (wasLimited && caller.routes?.length === 0) refuse(`callers[${index}].routes`, AWAY)
   }
   for (const group of ['listen', 'minter'] as const) {
     if ('certFile' in running[group].tls !== 'certFile' in resulting[group].tls) {

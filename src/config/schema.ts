@@ -401,8 +401,6 @@ export interface Config extends Settings {
   readonly app: { readonly appId: string; readonly appSecret: Secret } | undefined
   /** `tokens.rejectedStatuses` is not set, so other statuses are learned. */
   readonly learnsStatuses: boolean
-  /** See `relations.ts`. */
-  readonly limitedIdentities: ReadonlySet<string>
   /** Undefined unless `origin.proxyFromEnv`. */
   readonly proxies: ProxyVariables | undefined
 }

@@ -28,31 +28,23 @@ export function unknownVariables(env: Environment): string[] {
 
 /** Options of Node that open its inspector, or write its memory, its profile, its environment or TLS keys to a file. */
 const REVEALING = /^--(?:inspect(?!-port|-publish)|heapsnapshot-|heap-prof|cpu-prof|report-|tls-keylog|trace-tls)[^=]*/
-const PRINTED = 'makes Node print parts of requests, with the secret and tokens among them: remove it'
 
 /** One line each about what the environment, and `execArgv`, do to this process. */
 export function environmentWarnings(env: Environment, usesProxy: boolean, execArgv = process.execArgv): string[] {
-  const isSet = (name: string) => env[name] !== undefined && env[name] !== ''
-  const proxies = ['HTTPS_PROXY', 'HTTP_PROXY', 'https_proxy', 'http_proxy'].filter(isSet)
+  const given = (...names: string[]) => names.filter((name) => env[name] !== undefined && env[name] !== '')
   const options = [...execArgv, ...(env['NODE_OPTIONS'] ?? '').split(/\s+/)].flatMap(
     (option) => REVEALING.exec(option)?.[0] ?? [],
   )
-  const warnings = [
+  const revealing = [...new Set(options), ...given('NODE_DEBUG', 'NODE_DEBUG_NATIVE', 'SSLKEYLOGFILE')]
+  const ignored = given('HTTPS_PROXY', 'HTTP_PROXY', 'https_proxy', 'http_proxy')
+  return [
     ...unknownVariables(env),
-    ...(usesProxy ? noProxyWarnings(env) : proxies.map((name) => `${name} is ignored: ${TO_USE_PROXIES}`)),
-    ...[...new Set(options)].map((option) => `${option} lets others read the secret and all tokens: remove it`),
-    ...['NODE_DEBUG', 'NODE_DEBUG_NATIVE'].filter(isSet).map((name) => `${name} ${PRINTED}`),
+    ...(usesProxy
+      ? noProxyWarnings(env)
+      : ignored.map((name) => `${name} is ignored: set origin.proxyFromEnv to true to use it`)),
+    ...revealing.map((name) => `${name} lets others read the secret and all tokens: remove it`),
   ]
-  if (isSet('SSLKEYLOGFILE')) {
-    warnings.push('SSLKEYLOGFILE may make TLS write its keys, so that others can read what is sent: remove it')
-  }
-  if (env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0') {
-    warnings.push('NODE_TLS_REJECT_UNAUTHORIZED is ignored: certificates are verified; see origin.caFile')
-  }
-  return warnings
 }
-
-const TO_USE_PROXIES = 'set origin.proxyFromEnv to true to use it'
 
 function noProxyWarnings(env: Environment): string[] {
   const entries = (noProxyIn(env) ?? '').split(/[\s,]+/)

@@ -66,51 +66,45 @@ export const list = <T extends z.ZodType>(item: T) => items(item).prefault([])
 
 export const items = <T extends z.ZodType>(item: T) => z.array(item, 'is not a list: write [one, two]')
 
+const DURATION_UNITS = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }
+const SIZE_UNITS = { B: 1, KiB: 1_024, MiB: 1_048_576 }
+
 /** Node's timers wrap to 1 ms above 2^31-1 ms. No setting needs more than a week. */
-export function duration(initial: string, least = '1ms', most = '168h') {
-  const units = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000 }
-  return quantity(units, 'is not a duration: write 250ms, 30s, 5m or 1h', initial, least, most)
-}
+export const duration = (initial: string, least = '1ms', most = '168h') =>
+  quantity(DURATION_UNITS, 'is not a duration: write 250ms, 30s, 5m or 1h', least, most).prefault(initial)
+
+export const size = (initial: string, least: string, most: string) =>
+  quantity(SIZE_UNITS, 'is not a size: write 512B, 64KiB or 1MiB', least, most).prefault(initial)
 
 /** A duration, or `auto`, which is the default. */
-export function durationOrAuto(least: string) {
-  const fixed = duration(least, least)
-  const wrong = 'is not a duration: write 250ms, 30s, 5m, 1h or auto'
-  return z
-    .string(wrong)
-    .regex(/^(auto|(0|[1-9]\d{0,8})(ms|s|m|h))$/, wrong)
-    .transform((value, context): number | 'auto' => {
-      if (value === 'auto') return value
-      const { data, error } = fixed.safeParse(value)
-      for (const { message } of error?.issues ?? []) context.addIssue(message)
-      return data ?? z.NEVER
-    })
-    .prefault('auto')
-}
+export const durationOrAuto = (least: string) =>
+  quantity(DURATION_UNITS, 'is not a duration: write 250ms, 30s, 5m, 1h or auto', least, '168h', 'auto').prefault(
+    'auto',
+  )
 
-export function size(initial: string, least: string, most: string) {
-  const units = { B: 1, KiB: 1_024, MiB: 1_048_576 }
-  return quantity(units, 'is not a size: write 512B, 64KiB or 1MiB', initial, least, most)
-}
-
-function quantity(
+/** `word` stands for itself. */
+function quantity<Word extends string = never>(
   units: Readonly<Record<string, number>>,
   wrong: string,
-  initial: string,
   least: string,
   most: string,
+  word?: Word,
 ) {
-  const shape = new RegExp(`^(0|[1-9]\\d{0,8})(${Object.keys(units).join('|')})$`)
+  const quantities = `(0|[1-9]\\d{0,8})(${Object.keys(units).join('|')})`
+  const shape = new RegExp(word === undefined ? `^${quantities}$` : `^(${word}|${quantities})$`)
   const parse = (value: string): number => {
-    const [, digits, unit = ''] = shape.exec(value) ?? []
+    const [digits = '', unit = ''] = value.match(/\d+|\D+/g) ?? []
     return Number(digits) * (units[unit] ?? Number.NaN)
   }
+  const [leastValue, mostValue] = [parse(least), parse(most)]
   return z
     .string(wrong)
     .regex(shape, wrong)
-    .transform(parse)
-    .refine((value) => value >= parse(least) && value <= parse(most), `is not between ${least} and ${most}`)
-    .prefault(initial)
+    .transform((value): number | Word => (value === word ? word : parse(value)))
+    .refine(
+      (value) => typeof value !== 'number' || (value >= leastValue && value <= mostValue),
+      `is not between ${least} and ${most}`,
+    )
 }
 
 /** Octal with a leading zero. Without one the number may be decimal, as Kubernetes writes modes. */

@@ -551,18 +551,6 @@ describe('a reload opens nothing', () => {
     ])
   })
 
-  test('the routes of a caller that was cut off, and came back without them', async () => {
-    const both = (routes: string) =>
-      `callers:\n  - {name: a, keyFiles: [reports.key], orgs: [acme]}\n  - {name: billing, keyFiles: [billing.key], orgs: [acme]${routes}}\n`
-    await start(both(', routes: [GET /v2/x]'))
-    await reloadWith(both('').replace(/ {2}- \{name: billing.*\n/, ''))
-    expect(await send({ 'X-Proxy-Key': KEY })).toBe('caller_refused')
-    await reloadWith(both(''))
-    expect(await send({ 'X-Proxy-Key': KEY }, 'GET /v2/y')).toBe('caller_refused')
-    await reloadWith(both(', routes: [GET /v2/x]'))
-    expect(await send({ 'X-Proxy-Key': KEY })).toBe(200)
-  })
-
   test('all that is missing is named', async () => {
     await start(`${WITH_ROUTES}orgs: {allow: [acme]}\nroutes: {allow: [GET /v2/x]}\n`)
     await reloadWith('log: {requests: errors}\n')

@@ -70,7 +70,7 @@ test.each<[string, string[]]>([
   ['minter: {url: "http://localhost:1"}', ['minter.url: needs one of minter.keyFile']],
   ['minter: {url: "http://minter.svc", keyFile: a.key}', ['minter.url: is plain http to another machine']],
   ['minter: {url: "https://user:hunter2@minter", keyFile: a.key}', ['minter.url: contains a user name or password']],
-  ['minter: {url: "https://minter/v1", keyFile: a.key}', ['minter.url: is not the URL of a minter']],
+  ['minter: {url: "https://minter/v1", keyFile: a.key}', ['minter.url: has a path']],
   [
     'minter: {url: "http://localhost:1", keyFile: a.key, jwtFile: a.jwt}',
     ['minter.jwtFile: is set, and so is minter.keyFile'],
