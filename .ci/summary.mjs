@@ -22,7 +22,7 @@ const hasManyDescriptors = Number(descriptors) >= 11_000
 const ALLOWED_SKIPS = [
   {
     tests: /^test\/program\/behaviour\/websocket\.test\.ts: a (client|service) that resets/,
-    reason: 'over TLS, the records that wait hide the reset of a client; a unix socket has none',
+    reason: 'a unix socket has no reset',
     holds: true,
   },
   {

@@ -226,14 +226,14 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     this.#response.begin(head)
   }
 
-  protocolSwitched(response: ReceivedResponse, service: Socket, firstBytes: Buffer): void {
+  protocolSwitched(response: ReceivedResponse, socket: Socket, carrier: Socket, firstBytes: Buffer): void {
     this.record.responded()
     this.#credential.judge(response) // a 101 accepts the token
     this.#attempt = undefined // the tunnel outlives the exchange
     this.#answer(false)
     const started = this.#client.startTunnel()
     if (started === undefined) {
-      service.destroy()
+      socket.destroy()
       this.fail({ code: 'draining' })
       return
     }
@@ -241,7 +241,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     this.record.status = response.status
     this.#tellTime()
     this.#response.switchProtocols(new ResponseHead(response))
-    openTunnel(this.#gateway, this.record, this.#client, started, { socket: service, firstBytes })
+    openTunnel(this.#gateway, this.record, this.#client, started, { socket, carrier, firstBytes })
     this.#end()
   }
 

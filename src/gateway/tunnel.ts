@@ -20,6 +20,8 @@ const PROBE_MS = 1_000
 /** A side of a tunnel, and the bytes that have come from it already. */
 interface Opened {
   readonly socket: Socket
+  /** The TCP socket beneath it. */
+  readonly carrier: Socket
   readonly firstBytes: Buffer | undefined
 }
 
@@ -39,12 +41,11 @@ export function openTunnel(
 ): void {
   const told = tunnelRecordOf(record)
   const isFinishing = () => connection.isFinishing
-  const tunnel = new Tunnel(client.socket, service.socket, isFinishing, (end) => {
+  const tunnel = new Tunnel(client, service, isFinishing, (end) => {
     tunnels.delete(tunnel)
     observer.tunnelEnded?.(told, end)
   })
   tunnels.set(tunnel, told)
-  tunnel.join(client.firstBytes, service.firstBytes)
 }
 
 /**
@@ -65,17 +66,13 @@ export class Tunnel {
   /** Runs since one side has ended. */
   #timer: NodeJS.Timeout | undefined
 
-  constructor(client: Socket, service: Socket, isFinishing: () => boolean, ended: (end: TunnelEnd) => void) {
+  constructor(client: Opened, service: Opened, isFinishing: () => boolean, ended: (end: TunnelEnd) => void) {
     this.#client = new Side(this, client)
     this.#service = new Side(this, service)
     this.#isFinishing = isFinishing
     this.#ended = ended
-  }
-
-  /** The bytes that have come already go before all others. */
-  join(ofClient: Buffer | undefined, ofService: Buffer | undefined): void {
-    this.#client.copyTo(this.#service, ofClient)
-    this.#service.copyTo(this.#client, ofService)
+    this.#client.copyTo(this.#service)
+    this.#service.copyTo(this.#client)
   }
 
   moved(): void {
@@ -116,6 +113,7 @@ export class Tunnel {
 class Side {
   readonly #tunnel: Tunnel
   readonly socket: Socket
+  readonly #carrier: Socket
   /** It has sent. */
   bytes = 0
   /**
@@ -125,15 +123,16 @@ class Side {
   /** Set while it is not read. */
   #probing: NodeJS.Timeout | undefined
 
-  constructor(tunnel: Tunnel, socket: Socket) {
+  constructor(tunnel: Tunnel, { socket, carrier, firstBytes }: Opened) {
     this.#tunnel = tunnel
     this.socket = socket
+    this.#carrier = carrier
+    if (firstBytes !== undefined && firstBytes.length > 0) socket.unshift(firstBytes) // before all others
   }
 
-  copyTo({ socket: to }: Side, firstBytes: Buffer | undefined): void {
+  copyTo({ socket: to }: Side): void {
     const { socket } = this
     const tunnel = this.#tunnel
-    if (firstBytes !== undefined && firstBytes.length > 0) socket.unshift(firstBytes)
     keepReading(socket, (done) => {
       this.#takesNoMore = true
       done()
@@ -164,12 +163,12 @@ class Side {
     socket.resume()
   }
 
-  /** While it is not read, a reset shows only when something is written. */
+  /** While it is not read, a reset shows only when something is written, and TLS hides it. */
   #pause(): void {
     const { socket } = this
     socket.pause()
     this.#probing ??= setInterval(() => {
-      if (socket.writableLength === 0 && !socket.writableEnded) socket.write('')
+      if (socket.writableLength === 0 && !socket.writableEnded) this.#carrier.write('')
     }, PROBE_MS).unref()
   }
 

@@ -335,9 +335,10 @@ export class ClientConnection implements Client, RequestEvents {
     this.socket.resume()
   }
 
-  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer | undefined } | undefined {
+  startTunnel(): ReturnType<Client['startTunnel']> {
     if (this.isFinishing) return undefined
     const { socket } = this
+    const carrier = this.#carrier
     const firstBytes = this.#held?.joined()
     this.#held = undefined
     this.#request = undefined
@@ -345,8 +346,8 @@ export class ClientConnection implements Client, RequestEvents {
     for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
     socket.pause()
     // A tunnel has no time limit, and a client may vanish without a word.
-    this.#carrier.setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
-    return { socket, firstBytes }
+    carrier.setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
+    return { socket, carrier, firstBytes }
   }
 
   // ---- the end of a request, and of the connection
@@ -447,10 +448,10 @@ export class ClientConnection implements Client, RequestEvents {
     if (wait.what !== 'content') this.socket.destroy()
   }
 
-  /** While nothing is read, a reset shows only when something is written. A tunnel sees to it itself. */
+  /** While nothing is read, a reset shows only when something is written, and TLS hides it. A tunnel sees to it itself. */
   #probe(): void {
     const { socket } = this
-    if (this.#request !== undefined && socket.isPaused() && socket.writableLength === 0) socket.write('')
+    if (this.#request !== undefined && socket.isPaused() && socket.writableLength === 0) this.#carrier.write('')
   }
 
   #awaited({ headersTimeoutMs, keepAliveTimeoutMs, idleTimeoutMs }: WaitLimits): Wait {

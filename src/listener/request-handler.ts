@@ -78,8 +78,10 @@ export interface Client extends Peer {
   /** Since `finish`, or since the connection was broken off here. */
   readonly isFinishing: boolean
   /**
-   * The connection becomes a tunnel. Its bytes, `firstBytes` before all others, are read by whoever gets the socket. Undefined
-   * behind `finish`: the proxy stops, or its caller is one no more.
+   * The connection becomes a tunnel. Its bytes, `firstBytes` before all others, are read by whoever gets the socket. `carrier` is the
+   * TCP socket beneath it. Undefined behind `finish`: the proxy stops, or its caller is one no more.
    */
-  startTunnel(): { readonly socket: Socket; readonly firstBytes: Buffer | undefined } | undefined
+  startTunnel():
+    | { readonly socket: Socket; readonly carrier: Socket; readonly firstBytes: Buffer | undefined }
+    | undefined
 }

@@ -15,8 +15,11 @@ export interface AttemptSink {
   authorize?(): string | undefined | Promise<string>
   /** The head of the final response has arrived. */
   responseHead(head: ReceivedResponse): void
-  /** The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, and no more events follow. */
-  protocolSwitched?(head: ReceivedResponse, socket: Socket, firstBytes: Buffer): void
+  /**
+   * The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, the TCP socket beneath it and the bytes
+   * that have come, and no more events follow.
+   */
+  protocolSwitched?(head: ReceivedResponse, socket: Socket, carrier: Socket, firstBytes: Buffer): void
   /** Content has arrived: octets `start` to `end` of `bytes`. Behind `pause`, no more comes until `resume`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentUse
   /** All that has arrived so far was reported. Anything held back should be sent now. */

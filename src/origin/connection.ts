@@ -59,6 +59,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
   #socket: Socket | undefined
+  /** Beneath TLS, if it is known. */
+  #carrier: Socket | undefined
   /** Undefined while the connection is free. */
   attempt: Attempt | undefined
   /** Content that goes out in pieces; undefined if the request has none, or all of it was written with the head. */
@@ -100,7 +102,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#parser = new ResponseParser(this)
     first.isReused = false
     this.#hold(first)
-    this.#cancelOpening = connector.open(this, (result) => {
+    this.#cancelOpening = connector.open(this, first.request.isHandshake === true, (result, carrier) => {
+      this.#carrier = carrier
       if (result instanceof OriginError) this.destroy(result)
       else this.#opened(result)
     })
@@ -252,7 +255,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
     socket.pause()
     socket.allowHalfOpen = true // a WebSocket may end one side first
-    sink.protocolSwitched(response, socket, Buffer.from(firstBytes))
+    sink.protocolSwitched(response, socket, this.#carrier ?? socket, Buffer.from(firstBytes))
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {

@@ -1,7 +1,13 @@
 /** Opens connections to the service: TCP or TLS, directly or through a proxy, within a time limit. */
 
 import dns from 'node:dns'
-import net, { type LookupFunction, type OnReadOpts, type Socket } from 'node:net'
+import net, {
+  type IpcNetConnectOpts,
+  type LookupFunction,
+  type OnReadOpts,
+  type Socket,
+  type TcpNetConnectOpts,
+} from 'node:net'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http1/host.ts'
@@ -27,7 +33,7 @@ export interface ConnectorOptions {
 export interface ProxyRoute {
   /** Host and port of the proxy, for people. */
   readonly proxy: string
-  /** Calls `done` once, with a connection to the service or with an error. Returns a function that gives up. */
+  /** As `Connector.open` does. */
   open(done: (result: Socket | OriginError) => void): () => void
 }
 
@@ -61,15 +67,20 @@ export class Connector {
   }
 
   /**
-   * What is read goes to `reader`. Without one, and through a proxy, the socket is a stream like any other. Calls `done` once.
-   * Returns a function that gives up; `done` is not called then.
+   * Calls `done` once. What is read goes to `reader`. Where there is none, and where `done` gets the `carrier` of TLS, the socket is
+   * a stream like any other: through a proxy, and if the connection `mayBecomeTunnel`. Returns a function that gives up; `done` is
+   * not called then.
    */
-  open(reader: SocketReader | undefined, done: (result: Socket | OriginError) => void): () => void {
+  open(
+    reader: SocketReader | undefined,
+    mayBecomeTunnel: boolean,
+    done: (result: Socket | OriginError, carrier?: Socket) => void,
+  ): () => void {
     const { tunnel, connectTimeoutMs } = this.#options
     let giveUpTunnel = () => {}
     let socket: Socket | undefined
     let isOver = false
-    const finish = (result?: Socket | Error) => {
+    const finish = (result?: Socket | Error, carrier?: Socket) => {
       if (isOver) return
       isOver = true
       clearTimeout(timer)
@@ -77,30 +88,42 @@ export class Connector {
         giveUpTunnel()
         socket?.destroy()
       }
-      if (result !== undefined) done(result instanceof Error ? originError(result) : result)
+      if (result !== undefined) done(result instanceof Error ? originError(result) : result, carrier)
     }
-    const handshake = (opening: Socket) => {
+    const whenOpen = (opening: Socket, event: 'connect' | 'secureConnect', then: () => void) => {
       socket = opening
-      opening.once(this.#isSecure ? 'secureConnect' : 'connect', () => finish(opening))
-      opening.on('error', finish)
+      opening.once(event, then)
+      opening.on('error', (error) => finish(error))
       // If the peer closes during the TLS handshake, `close` is the only event.
       opening.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
     }
+    const secured = (carrier: Socket) => {
+      const secure = this.#secure({ socket: carrier, host: this.#host })
+      whenOpen(secure, 'secureConnect', () => finish(secure, carrier))
+    }
     const timer = setTimeout(() => finish(tooLate(tunnel)), connectTimeoutMs)
-    if (tunnel === undefined) {
-      handshake(this.#connect(reader))
-    } else {
+    if (tunnel !== undefined) {
       giveUpTunnel = tunnel.open((result) => {
         if (result instanceof Error || !this.#isSecure) finish(result)
-        else handshake(this.#secure({ socket: result, host: this.#host }))
+        else secured(result)
       })
+    } else if (!this.#isSecure) {
+      const plain = net.connect(this.#route(reader))
+      whenOpen(plain, 'connect', () => finish(plain))
+    } else if (mayBecomeTunnel) {
+      const carrier = net.connect(this.#route())
+      whenOpen(carrier, 'connect', () => secured(carrier))
+    } else {
+      // `tls.connect` ignores two of the options.
+      const secure = this.#secure(this.#route(reader)).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
+      whenOpen(secure, 'secureConnect', () => finish(secure))
     }
     return () => finish()
   }
 
-  #connect(reader: SocketReader | undefined): Socket {
+  #route(reader?: SocketReader): TcpNetConnectOpts | IpcNetConnectOpts {
     const { socketPath, connectTimeoutMs, lookup = dns.lookup } = this.#options
-    const options = {
+    return {
       ...(socketPath === undefined ? { host: this.#host, port: this.#port } : { path: socketPath }),
       lookup,
       autoSelectFamily: true,
@@ -111,9 +134,6 @@ export class Connector {
       keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
       ...(reader && { onread: readInto(reader) }),
     }
-    // `tls.connect` ignores two of these options.
-    if (this.#isSecure) return this.#secure(options).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
-    return net.connect(options)
   }
 
   /** Without a server name, Node checks the certificate against `host`. */

@@ -38,7 +38,7 @@ export function tunnelFor(
     proxy,
     open(done) {
       let socket: Socket | undefined
-      const giveUp = connector.open(undefined, (result) => {
+      const giveUp = connector.open(undefined, false, (result) => {
         if (result instanceof OriginError) return done(unreachable(proxy, result))
         socket = result
         openTunnel(result, request, proxy, (error) => {

@@ -118,6 +118,7 @@ describe('a response that breaks off never looks complete', () => {
     ['http', []],
     ['http', HANDSHAKE],
     ['https', []],
+    ['https', HANDSHAKE],
   ])('unless the connection was reset right behind the content: %s %j', async (scheme, lines) => {
     const script: OriginScript = (_, connection) => {
       connection.write(`${OK}X-Foo: 1\r\n\r\npartial`)
