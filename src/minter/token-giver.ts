@@ -40,7 +40,7 @@ export class TokenGiver {
     const current = tokens?.current
     const isClaimed = current !== undefined && idOf(current) === rejected
     const restMs = isClaimed ? this.#claim(org, asker.caller.usage) : 0
-    const { token, result } = await this.#find(org, tokens, asker, isClaimed && restMs === 0)
+    const { token, result } = await this.#find(org, tokens, asker, isClaimed, restMs === 0)
     const isSame = isClaimed && token === current
     const outcome = token !== current ? 'minted' : isClaimed ? 'unchanged' : 'held'
     const retryAfterSeconds = isSame ? Math.max(1, Math.ceil(restMs / 1_000)) : undefined
@@ -48,15 +48,22 @@ export class TokenGiver {
   }
 
   /** A sidecar keeps what it gets, so it gets no token that is in the last part of its life, unless there is no other. */
-  async #find(org: OrgId, tokens: OrgTokens | undefined, asker: Asker, isHeard: boolean): Promise<TokenLookup> {
+  async #find(
+    org: OrgId,
+    tokens: OrgTokens | undefined,
+    asker: Asker,
+    isClaimed: boolean,
+    mayMint: boolean,
+  ): Promise<TokenLookup> {
     if (tokens === undefined) return await this.#mint(org, 'cold', asker)
     const { current } = tokens
     if (this.#cache.hasEnded(current)) return await this.#mint(org, 'expired', asker)
     // What comes while the token is being replaced is the same claim.
-    if (isHeard || tokens.minting === 'rejected') {
+    if ((isClaimed && mayMint) || tokens.minting === 'rejected') {
       return await this.#mint(org, 'rejected', asker).catch((error: unknown) => {
         this.#nextClaimAt.get(asker.caller.usage)?.delete(org) // a claim that brought no token counts for nothing
-        throw error
+        if (isClaimed || this.#cache.hasEnded(current)) throw error
+        return { token: current, result: 'stale' as const } // the claim of another may be false
       })
     }
     if (!tokens.isDueAt(this.#cache.now(), this.#cache.day())) return { token: current, result: 'hit' }

@@ -135,6 +135,16 @@ describe('mints without end', () => {
     expect(mints()).toBeLessThanOrEqual(6) // after 0, 0.25, 1.25, 5.25 and 10 s
   })
 
+  test('it claims while the token endpoint hangs: the other sidecar gets the token that is held', async () => {
+    const minter = await startMinter(service, { 'tokens.mintTimeout': '1s' }, files)
+    const { id } = await asThief(minter, 'shared')
+    service.tokens.script = () => undefined
+    const claimed = asThief(minter, 'shared', id)
+    await eventually(() => mints() === 2 || undefined, 'the claim')
+    expect(await ask(minter.minterPort, { key: REPORTS_KEY, org: 'shared' })).toMatchObject({ status: 200, id })
+    expect(await claimed).toMatchObject({ status: 504 })
+  })
+
   test('two of them claim in turns: each spends its own share', async () => {
     const callers = `${CALLERS}  - {name: other, keyFiles: [other.key], tokens: true, orgs: ["shared*"]}\n`
     const minter = await startMinter(service, {}, { 'proxy.yaml': callers, 'other.key': 'other-key-0123456789' })
@@ -222,6 +232,7 @@ test('a certificate was stolen, and its CA is taken away: it gets nothing, on an
   const bytes = 'POST /v1/orgs/globex/token HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n'
   const answerOn = (socket: TLSSocket) =>
     new Promise<string>((resolve) => {
+      if (socket.destroyed) resolve('closed')
       socket.write(bytes)
       socket.once('data', (data) => resolve(String(data).split('\r\n')[0] ?? ''))
       socket.once('close', () => resolve('closed'))
