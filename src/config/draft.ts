@@ -136,7 +136,7 @@ export class Draft {
       unknownName(
         key,
         known.map((other) => prefix + other),
-        'remove it',
+        'correct or remove it',
       ),
     )
   }
