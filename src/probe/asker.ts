@@ -10,7 +10,7 @@ import type { WholeResponse } from '../http1/response-parser.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
-import { answeredAt, memberOf, parseReply, readTokenReply, type StatedLife, tellsLimit } from '../token/token-reply.ts'
+import { answeredAt, readJson, readTokenReply, type StatedLife, tellsLimit } from '../token/token-reply.ts'
 import { Unaskable } from './findings.ts'
 
 /** The most that one probe sends. */
@@ -106,16 +106,14 @@ export class Asker {
   readonly #options: AskerOptions
   readonly #wires = new Map<number, Wire>()
   readonly #secrets: string[]
-  readonly #interruption: Promise<Error>
   #getsSent = 0
 
   constructor(options: AskerOptions) {
     this.#options = options
     this.field = options.field
     this.#secrets = options.secrets.map((secret) => secret.reveal())
-    this.#interruption = new Promise((resolve) => {
-      options.signal.addEventListener('abort', () => resolve(new Error('interrupted')))
-    })
+    // The calls under way fail.
+    options.signal.addEventListener('abort', () => this.close())
   }
 
   get getsLeft(): number {
@@ -149,7 +147,7 @@ export class Asker {
     // `Date` has whole seconds, and was written on the way.
     const offsetMs = date + 500 - (Date.now() - (this.now() - at) / 2)
     const clockOffsetMs = Number.isNaN(offsetMs) ? undefined : offsetMs
-    const mint = { ...this.#note(answer, at, -1), ...reply, clockOffsetMs }
+    const mint = { ...this.#note(answer, at, MINTS), ...reply, clockOffsetMs }
     this.mints.push(mint)
     return mint
   }
@@ -164,11 +162,8 @@ export class Asker {
     this.#getsSent++
     const at = this.now()
     const target = targetPrefix(baseUrl) + path
-    const got = this.#note(
-      await this.#send(connection, { method: 'GET', target, fields, ignoresContent: true }),
-      at,
-      connection,
-    )
+    const answer = await this.#send(connection, { method: 'GET', target, fields, ignoresContent: true })
+    const got = this.#note(answer, at, connection)
     if (got.verdict === 'accepted' && token !== undefined) token.acceptedAt = at
     this.gets.push(got)
     return got
@@ -186,7 +181,7 @@ export class Asker {
     this.#throwIfInterrupted()
     const wire = this.#wires.get(connection) ?? this.#options.open(connection === MINTS ? 'endpoint' : 'service')
     this.#wires.set(connection, wire)
-    const answer = await Promise.race([wire.call(request).catch(failureOf), this.#interruption])
+    const answer = await wire.call(request).catch(failureOf)
     this.#throwIfInterrupted()
     return answer
   }
@@ -215,14 +210,14 @@ export class Asker {
     const none = { members: undefined, candidates: [], token: undefined, stated: [] }
     if (answer instanceof Error || answer.status >= 300) return none
     const { content, fields } = answer
-    const members = membersOf(content)
+    const members = membersOf(readJson(content))
     // A member that looks like a token may be one.
-    const looksLikeToken = ([, value]: Member) => /^(?!\d{4}-\d\d-\d\dT|https?:)[\x21-\x7e]{16,16384}$/i.test(value)
-    this.#secrets.push(...(members ?? []).filter(looksLikeToken).map(([, value]) => value))
+    const likeTokens = (members ?? []).filter(([, value]) => TOKEN_LIKE.test(value))
+    this.#secrets.push(...likeTokens.map(([, value]) => value))
     const nameOf = ([name]: Member) => this.#plain(name, /^[\w.$:-]{1,60}$/)
     const shown = {
       members: members?.map((member) => nameOf(member) ?? '(withheld)'),
-      candidates: (members ?? []).filter(looksLikeToken).flatMap((member) => nameOf(member) ?? []),
+      candidates: likeTokens.flatMap((member) => nameOf(member) ?? []),
     }
     try {
       const { token, stated } = readTokenReply(content, this.field, answeredAt(fields, Date.now()))
@@ -272,22 +267,17 @@ function challengeText(value: string): string {
 /** A name, with dots, and its text, empty for what is no text. */
 type Member = readonly [string, string]
 
-/** Down to the second level; undefined if the content is no JSON object. */
-function membersOf(content: Buffer): Member[] | undefined {
-  try {
-    const { value } = parseReply(content)
-    return isObject(value) ? membersIn(value, '').slice(0, 30) : undefined
-  } catch {
-    return undefined
-  }
-}
+const TOKEN_LIKE = /^(?!\d{4}-\d\d-\d\dT|https?:)[\x21-\x7e]{16,16384}$/i
 
-function membersIn(object: object, prefix: string): Member[] {
-  return Object.keys(object).flatMap((key): Member[] => {
-    const value = memberOf(object, key)
-    if (isObject(value) && prefix === '') return membersIn(value, `${key}.`)
-    return [[prefix + key, typeof value === 'string' ? value : '']]
-  })
+/** Down to the second level; undefined if it is no JSON object. */
+function membersOf(value: unknown): Member[] | undefined {
+  if (!isObject(value)) return undefined
+  const inner = (name: string, each: unknown) =>
+    isObject(each)
+      ? Object.entries(each).map(([key, text]) => [`${name}.${key}`, text] as const)
+      : [[name, each] as const]
+  const members = Object.entries(value).flatMap(([name, each]) => inner(name, each))
+  return members.slice(0, 30).map(([name, each]) => [name, typeof each === 'string' ? each : ''])
 }
 
 function isObject(value: unknown): value is object {

@@ -1,7 +1,7 @@
-/** How long a token lives: watches one in use, and leaves another one alone. */
+/** How long a token lives: one is used all the time, and another one left alone. */
 
 import type { Asker, Got, ProbeToken } from './asker.ts'
-import { type Facts, type Judgement, notSeen, seen, span, Unaskable, unasked } from './findings.ts'
+import { type Facts, type Judgement, notSeen, seen, span, Unaskable } from './findings.ts'
 import { endOf, look, untilAccepted } from './trials.ts'
 
 export interface LivesTask {
@@ -22,64 +22,97 @@ interface End {
   readonly newer: ProbeToken
 }
 
-/** The two findings, and the answer to a token that had ended. */
-export interface Lives {
-  readonly judgements: readonly Judgement[]
-  readonly end: Got | undefined
+export interface Watched {
+  readonly judgement: Judgement
+  /** The age to which the token in use was accepted. */
+  readonly acceptedMs: number
+  readonly end: End | undefined
+  /** Undefined if a new token may end the one before. */
+  readonly alone: ProbeToken | undefined
+  readonly endsAt: number
 }
 
-const ALONE = 'life left alone'
 const RESERVED_GETS = 30
+const PROOF = 'then a new token was accepted'
 
-/** @throws {Unaskable} */
-export async function askLives(task: LivesTask): Promise<Lives> {
+/**
+ * Uses a token until it ends or the time is over. The pauses grow with its age, so that the end is known within an eighth, and
+ * stay short beside the whole time.
+ * @throws {Unaskable}
+ */
+export async function watchInUse(task: LivesTask): Promise<Watched> {
   const { asker, waitMs, mint, liveSideBySide, matureMs } = task
   const endsAt = asker.now() + waitMs
   const used = await mint()
   const alone = liveSideBySide ? await mint() : undefined
   await untilAccepted(asker, used, matureMs)
   if (alone !== undefined) await untilAccepted(asker, alone, matureMs)
-  const { end, longestPauseMs, stoppedBy = 'it was still accepted' } = await watch(task, used, endsAt)
-  const acceptedMs = used.acceptedAt - used.gotAt
-  const inUse =
-    end === undefined
-      ? notSeen('life in use', `No token in use ended within ${span(acceptedMs)}.`, stoppedBy)
-      : seen('life in use', `A token in use ended when it was ${span(acceptedMs)} to ${span(end.ageMs)} old.`, PROOF)
-  const { finding, facts } = inUse
-  const evidence = `used every ${span(longestPauseMs)}; ${finding.evidence}`
-  const judgements = [{ finding: { ...finding, evidence }, facts }]
+  let end: End | undefined
+  let [longestPauseMs, evidence] = [0, 'it was still accepted']
   try {
-    const ask = end === undefined ? askAlone(task, alone, endsAt) : askSecond(task, acceptedMs, end, alone, endsAt)
-    const other = await ask
-    return { judgements: [...judgements, other.judgement], end: end?.got ?? other.end }
-  } catch (error) {
-    if (!(error instanceof Unaskable)) throw error
-    return { judgements: [...judgements, unasked(ALONE, error.message)], end: end?.got }
-  }
-}
-
-const PROOF = 'then a new token was accepted'
-
-/** The pauses grow with the age, so that the end is known within an eighth, and stay short beside the whole time. */
-async function watch(task: LivesTask, token: ProbeToken, endsAt: number) {
-  const { asker, waitMs, matureMs } = task
-  let longestPauseMs = 0
-  try {
-    while (asker.now() < endsAt) {
-      const ageMs = asker.now() - token.askedAt
+    while (end === undefined && asker.now() < endsAt) {
+      const ageMs = asker.now() - used.askedAt
       const pauseMs = Math.min(Math.max(ageMs / 8, Math.min(200, waitMs / 40)), waitMs / 20)
       await asker.sleepUntil(asker.getsLeft < RESERVED_GETS ? endsAt : Math.min(asker.now() + pauseMs, endsAt))
-      const { acceptedAt } = token
-      const { verdict, at } = await look(asker, token)
+      const { acceptedAt } = used
+      const { verdict, at } = await look(asker, used)
       if (verdict === 'accepted') longestPauseMs = Math.max(longestPauseMs, at - acceptedAt)
-      const end = verdict === 'rejected' && at - token.askedAt >= matureMs ? await provenEnd(task, token) : undefined
-      if (end !== undefined) return { end, longestPauseMs }
+      if (verdict === 'rejected' && at - used.askedAt >= matureMs) end = await provenEnd(task, used)
     }
-    return { longestPauseMs }
   } catch (error) {
-    if (error instanceof Unaskable) return { longestPauseMs, stoppedBy: error.message }
-    throw error
+    if (!(error instanceof Unaskable)) throw error
+    evidence = error.message
   }
+  const acceptedMs = used.acceptedAt - used.gotAt
+  const every = `used every ${span(longestPauseMs)}`
+  const judgement =
+    end === undefined
+      ? notSeen('life in use', `No token in use ended within ${span(acceptedMs)}.`, `${every}; ${evidence}`)
+      : seen('life in use', `A token in use ended ${whenOld(acceptedMs, end.ageMs)}.`, `${every}; ${PROOF}`)
+  return { judgement, acceptedMs, end, alone, endsAt }
+}
+
+/**
+ * Whether a token that nobody uses has ended when the time is over; or, if the one in use ended, whether the one that was minted
+ * then, left alone, lives as long.
+ * @throws {Unaskable}
+ */
+export async function askLeftAlone(task: LivesTask, { end, acceptedMs, alone, endsAt }: Watched) {
+  if (end === undefined) return await leaveAlone(task, alone, endsAt)
+  const { asker } = task
+  const { newer, ageMs } = end
+  const dueAt = newer.askedAt + ageMs * 1.02
+  if (dueAt > endsAt) throw new Unaskable(`a second life takes --wait ${Math.ceil((ageMs * 2.2) / 1_000)}s`)
+  await asker.sleepUntil((alone?.askedAt ?? 0) + ageMs)
+  const isOutlived = alone !== undefined && (await look(asker, alone)).verdict === 'accepted'
+  await asker.sleepUntil(newer.askedAt + acceptedMs * 0.98)
+  const isAlive = (await look(asker, newer)).verdict === 'accepted'
+  return await leaveAlone(task, newer, dueAt, (least, most) => {
+    const life = { leastMs: Math.min(least, acceptedMs), mostMs: Math.max(most, ageMs) }
+    // All of them are known so well that they hardly agree by chance.
+    return isAlive && !isOutlived && life.mostMs <= life.leastMs * 1.5 ? { life } : {}
+  })
+}
+
+/** `factsOf` says what follows from an end. */
+async function leaveAlone(
+  task: LivesTask,
+  token: ProbeToken | undefined,
+  at: number,
+  factsOf = (_leastMs: number, _mostMs: number): Facts => ({}),
+) {
+  if (token === undefined) throw new Unaskable('a new token may end the one before')
+  const { asker } = task
+  const about = 'life left alone'
+  await asker.sleepUntil(at)
+  const idle = `not used for ${span(asker.now() - token.acceptedAt)}`
+  const end = (await look(asker, token)).verdict === 'accepted' ? undefined : await provenEnd(task, token)
+  const leastMs = token.acceptedAt - token.gotAt
+  if (end === undefined) {
+    return { judgement: notSeen(about, `A token that was left alone did not end within ${span(leastMs)}.`, idle) }
+  }
+  const says = `A token that was left alone ended ${whenOld(leastMs, end.ageMs)}.`
+  return { judgement: seen(about, says, `${idle}; ${PROOF}`, factsOf(leastMs, end.ageMs)), end }
 }
 
 async function provenEnd({ asker, mint }: LivesTask, token: ProbeToken): Promise<End | undefined> {
@@ -91,39 +124,4 @@ async function provenEnd({ asker, mint }: LivesTask, token: ProbeToken): Promise
   return got === undefined || newer === undefined ? undefined : { got, ageMs: got.endedAt - token.askedAt, newer }
 }
 
-/** Whether a token that nobody used has ended by then. `factsOf` says what follows from an end. */
-async function askAlone(
-  task: LivesTask,
-  token: ProbeToken | undefined,
-  at: number,
-  factsOf = (_leastMs: number, _mostMs: number): Facts => ({}),
-) {
-  if (token === undefined) throw new Unaskable('a new token may end the one before')
-  const { asker } = task
-  await asker.sleepUntil(at)
-  const idle = `not used for ${span(asker.now() - token.acceptedAt)}`
-  const end = (await look(asker, token)).verdict === 'accepted' ? undefined : await provenEnd(task, token)
-  const leastMs = token.acceptedAt - token.gotAt
-  if (end === undefined) {
-    return { judgement: notSeen(ALONE, `A token that was left alone did not end within ${span(leastMs)}.`, idle) }
-  }
-  const says = `A token that was left alone ended when it was ${span(leastMs)} to ${span(end.ageMs)} old.`
-  return { judgement: seen(ALONE, says, `${idle}; ${PROOF}`, factsOf(leastMs, end.ageMs)), end: end.got }
-}
-
-/** The token in use ended: does the one that was accepted then, left alone, live as long? */
-async function askSecond(task: LivesTask, acceptedMs: number, end: End, alone: ProbeToken | undefined, endsAt: number) {
-  const { asker } = task
-  const { newer, ageMs } = end
-  const dueAt = newer.askedAt + ageMs * 1.02
-  if (dueAt > endsAt) throw new Unaskable(`a second life takes --wait ${Math.ceil((ageMs * 2.2) / 1_000)}s`)
-  await asker.sleepUntil((alone?.askedAt ?? 0) + ageMs)
-  const isOutlived = alone !== undefined && (await look(asker, alone)).verdict === 'accepted'
-  await asker.sleepUntil(newer.askedAt + acceptedMs * 0.98)
-  const isAlive = (await look(asker, newer)).verdict === 'accepted'
-  return await askAlone(task, newer, dueAt, (least, most) => {
-    const life = { leastMs: Math.min(least, acceptedMs), mostMs: Math.max(most, ageMs) }
-    // All of them are known so well that they hardly agree by chance.
-    return isAlive && !isOutlived && life.mostMs <= life.leastMs * 1.5 ? { life } : {}
-  })
-}
+const whenOld = (leastMs: number, mostMs: number) => `when it was ${span(leastMs)} to ${span(mostMs)} old`

@@ -1,11 +1,11 @@
 /** Asks the questions, in an order in which each leaves the next one a token that fits, and says what was found. */
 
-import { randomBytes, randomInt } from 'node:crypto'
+import { randomBytes } from 'node:crypto'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 import type { Asker, Got, Mint, ProbeToken } from './asker.ts'
 import { type Facts, type Finding, type Judgement, notSeen, seen, span, Unaskable, unasked } from './findings.ts'
-import { askLives } from './lives.ts'
+import { askLeftAlone, watchInUse } from './lives.ts'
 import { ALL, askRound, CONNECTIONS, count, endOf, follow, LONGEST_DELAY_MS, look, untilAccepted } from './trials.ts'
 
 export interface Task {
@@ -62,12 +62,20 @@ export class Questions {
       await this.#askSuccession(first(), second()())
     })
     await this.#ask('unknown Org', () => this.#askUnknownOrg())
-    await this.#ask('life in use', async () => {
+    const lives = () => ({
+      asker: this.#asker,
+      waitMs: this.#task.waitMs,
+      mint: async () => tokenOf(await this.#mint()),
+      liveSideBySide: this.facts.endsFormer === false,
+      matureMs: this.#matureMs,
+    })
+    const watched = await this.#ask('life in use', async () => {
       if (this.#task.waitMs === 0) throw new Unaskable('it takes time: give --wait')
       path()
       second()()
-      await this.#askLives()
+      return this.#note(await watchInUse(lives()))
     })
+    await this.#ask('life left alone', async () => this.#note(await askLeftAlone(lives(), watched())))
     await this.#ask('ended token', async () => {
       if (this.#end === undefined) throw new Unaskable('no token is known to have ended')
       this.#tell(rejectionOf('ended token', 'A token that has ended', this.#end, 'endedStatus'))
@@ -92,6 +100,12 @@ export class Questions {
   #tell({ finding, facts }: Judgement): void {
     this.findings.push(finding)
     this.facts = { ...this.facts, ...facts }
+  }
+
+  #note<T extends { readonly judgement: Judgement; readonly end?: { readonly got: Got } | undefined }>(answer: T): T {
+    this.#tell(answer.judgement)
+    this.#end = answer.end?.got ?? this.#end
+    return answer
   }
 
   /** Mints again after what says nothing: no answer, a fault, a page in place of JSON. */
@@ -219,18 +233,6 @@ export class Questions {
     if (verdict === 'accepted') return this.#tell(notSeen(about, `${what} not refused.`, text))
     this.#tell(seen(about, `${what} refused with ${status}.`, text, { ...(status && { unknownOrgStatus: status }) }))
   }
-
-  async #askLives(): Promise<void> {
-    const { judgements, end } = await askLives({
-      asker: this.#asker,
-      waitMs: this.#task.waitMs,
-      mint: async () => tokenOf(await this.#mint()),
-      liveSideBySide: this.facts.endsFormer === false,
-      matureMs: this.#matureMs,
-    })
-    for (const judgement of judgements) this.#tell(judgement)
-    this.#end = end ?? this.#end
-  }
 }
 
 /** @throws {Unaskable} */
@@ -239,14 +241,10 @@ function tokenOf({ token, text }: Mint): ProbeToken {
   return token
 }
 
-/** Of the same shape, so that the service looks it up: other letters and digits at its end, which is the signature of a JWT. */
+/** Of the same shape, so that the service looks it up: its end, which is the signature of a JWT, is turned round. */
 function madeUpLike({ secret, ...others }: ProbeToken): ProbeToken {
   const text = secret.reveal()
-  const rows = ['abcdefghijklmnopqrstuvwxyz', 'ABCDEFGHIJKLMNOPQRSTUVWXYZ', '0123456789']
-  const end = text.slice(-32).replace(/[a-z\d]/gi, (char) => {
-    const row = rows.find((each) => each.includes(char)) ?? ''
-    return row[randomInt(row.length)] ?? ''
-  })
+  const end = [...text.slice(-32)].reverse().join('')
   // A short one could be the token of somebody else.
   const madeUp = text.length < 32 ? randomBytes(24).toString('base64url') : text.slice(0, -32) + end
   return { ...others, secret: new Secret(madeUp) }
