@@ -1,6 +1,6 @@
 /**
- * The Kubernetes manifests: probes and confinement of the sidecar, its secret, and what the app does not get. No cluster is
- * needed. If kubectl is installed, the output of kustomize is tested, too.
+ * The Kubernetes manifests: the configurations, probes and confinement of their proxies, their secrets, and what apps do not get.
+ * No cluster is needed. If kubectl is installed, the output of kustomize is tested, too.
  */
 
 import { spawn, spawnSync } from 'node:child_process'
@@ -11,7 +11,7 @@ import { parse, parseAllDocuments } from 'yaml'
 import { loadConfig } from '../../../src/config/load.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { lacks, programPath } from '../../support/programs.ts'
-import { projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
+import { projectFilesBelow, projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
 import { startProxyProcess } from '../../support/proxy-process.ts'
 import { startService } from '../../support/service.ts'
 
@@ -19,116 +19,133 @@ import { startService } from '../../support/service.ts'
 // biome-ignore lint/suspicious/noExplicitAny: the types of all these manifests would be longer than their tests
 type Yaml = any
 
-const BASE = 'deploy/kubernetes/base'
+const FOLDER = 'deploy/kubernetes'
+const readFile = (path: string) => readProjectFile(`${FOLDER}/${path}`)
 /** Kubernetes reads YAML 1.1, in which 0440 is octal. */
-const yaml11 = { version: '1.1' } as const
-const pod: Yaml = parse(readProjectFile(`${BASE}/deployment.yaml`), yaml11).spec.template.spec
-const [sidecar] = pod.initContainers
-const [app] = pod.containers
+const documentsOf = (text: string): Yaml[] =>
+  parseAllDocuments(text, { version: '1.1' }).map((document) => document.toJS())
+const find = (among: Yaml[], kind: string, name: string): Yaml =>
+  among.find((manifest) => manifest.kind === kind && manifest.metadata.name === name)
 
-async function config() {
-  const { config } = await loadConfig({ file: projectPath(`${BASE}/proxy.yaml`), env: { OAP_APP_SECRET_FILE: KEY } })
-  return config
+const base = documentsOf(readFile('base/deployment.yaml'))
+const job = documentsOf(readFile('job/job.yaml'))
+const shared = ['gateway', 'caller'].flatMap((name) => documentsOf(readFile(`shared/${name}.yaml`)))
+const minter = ['minter', 'app'].flatMap((name) => documentsOf(readFile(`minter/${name}.yaml`)))
+const podIn = (among: Yaml[], name: string): Yaml => {
+  const { spec } = among.find(({ kind, metadata }) => /Deployment|Job/.test(kind) && metadata.name === name)
+  return spec.template.spec
 }
-const KEY = projectPath('config/sandbox.secret')
+const containersOf = (pod: Yaml): Yaml[] => [...(pod.initContainers ?? []), ...pod.containers]
 
-describe('the sidecar', () => {
-  test('is native: starts before the app, and stops after it', () => {
-    expect(sidecar.restartPolicy).toBe('Always')
-    expect(pod.containers.map(({ name }: Yaml) => name)).toEqual(['app'])
+/** A configuration, with the paths of a pod replaced by ones that exist here. */
+async function load(path: string) {
+  const certificates = projectPath('test/support/certificates')
+  await using folder = await makeFolder()
+  const jwt = await folder.write('token', 'eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl')
+  const text = readFile(path)
+    .replace(/(appSecretFile|passwordFile): .*/g, `$1: ${projectPath('config/sandbox.secret')}`)
+    .replace(/jwksCaFile: .*/g, `jwksCaFile: ${certificates}/ca.pem`)
+    .replace(/jwtFile: .*/, `jwtFile: ${jwt}`)
+    .replaceAll('/run/tls/tls.crt', `${certificates}/localhost.pem`)
+    .replaceAll('/run/tls/tls.key', `${certificates}/key.pem`)
+    .replaceAll('/run/tls/ca.crt', `${certificates}/ca.pem`)
+  const { config, warnings } = await loadConfig({ file: await folder.write('proxy.yaml', text), env: {} })
+  return { config, risks: warnings.filter((line) => /listen\.address|callers|minter\.address|fleet\.store/.test(line)) }
+}
+
+test.each(projectFilesBelow(FOLDER, 'proxy.yaml').map((path) => path.slice(FOLDER.length + 1)))(
+  'the configuration %s is valid, and has no risk but that of a network that should encrypt',
+  async (path) => {
+    const { risks } = await load(path)
+    const expected = path === 'shared/proxy.yaml' ? [expect.stringContaining('in the clear')] : []
+    expect(risks).toEqual(expected)
+  },
+)
+
+test.each(projectFilesBelow(FOLDER, 'kustomization.yaml'))('%s names the image of this version', (path) => {
+  const { images = [] } = parse(readProjectFile(path))
+  const expected = { name: 'org-access-proxy', newTag: readManifest().version }
+  for (const image of images) expect(image).toMatchObject(expected)
+})
+
+describe.each([
+  { name: 'the base', pod: podIn(base, 'example-app'), file: 'base/proxy.yaml' },
+  { name: 'the Job', pod: podIn(job, 'example-job'), file: 'job/proxy.yaml' },
+  { name: 'the shared gateway', pod: podIn(shared, 'org-access-proxy'), file: 'shared/proxy.yaml' },
+  { name: 'the minter', pod: podIn(minter, 'minter'), file: 'minter/minter-proxy.yaml' },
+  { name: 'the sidecar of a minter', pod: podIn(minter, 'billing'), file: 'minter/sidecar-proxy.yaml' },
+])('the pod of $name', ({ pod, file }) => {
+  const proxy = containersOf(pod).find(({ image }) => image === 'org-access-proxy')
+  const apps = containersOf(pod).filter((container) => container !== proxy)
+
+  test('fits the restricted profile', () => {
+    expect(pod.securityContext).toMatchObject({ runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } })
+    for (const { securityContext } of containersOf(pod)) {
+      expect(securityContext).toMatchObject({
+        allowPrivilegeEscalation: false,
+        readOnlyRootFilesystem: true,
+        capabilities: { drop: ['ALL'] },
+      })
+    }
   })
 
-  test('has a valid configuration', async () => {
-    const mount = sidecar.volumeMounts.find(({ name }: Yaml) => name === 'proxy-config')
-    expect(sidecar.args).toEqual(['serve', '--config', `${mount.mountPath}/proxy.yaml`])
-    expect((await config()).listen.address).toMatchObject({ host: 'localhost', port: 8080 })
-    expect(app.env).toEqual([{ name: 'PROXY_URL', value: 'http://localhost:8080' }])
+  test('runs the proxy as a user of its own: one of the same may read its memory', () => {
+    const user = proxy.securityContext.runAsUser ?? pod.securityContext.runAsUser
+    expect([user > 0, pod.securityContext.fsGroup]).toEqual([true, user])
+    for (const { securityContext, volumeMounts } of apps) {
+      expect([securityContext.runAsUser > 0, securityContext.runAsUser === user]).toEqual([true, false])
+      expect([volumeMounts, pod.automountServiceAccountToken]).toEqual([undefined, false])
+    }
   })
 
-  test('answers probes from outside the pod, on its admin listener', async () => {
-    const { admin } = await config()
-    expect(admin).toEqual({ address: { kind: 'tcp', host: '::', port: 9090 }, allowRemote: false, quit: false })
-    expect(sidecar.ports).toEqual([{ name: 'oap-admin', containerPort: 9090 }])
-    const probes = [sidecar.startupProbe, sidecar.readinessProbe, sidecar.livenessProbe]
-    expect(probes.map(({ httpGet }) => httpGet)).toEqual([
-      { path: '/livez', port: 'oap-admin' },
-      { path: '/readyz', port: 'oap-admin' },
-      { path: '/livez', port: 'oap-admin' },
+  test('mounts its configuration and each file of it, as directories, so that a rotation arrives', () => {
+    const mounts: Yaml[] = proxy.volumeMounts
+    const mounted = mounts.map(({ mountPath }) => mountPath)
+    const ofCluster = '/var/run/secrets/kubernetes.io/serviceaccount'
+    const files = [...readFile(file).matchAll(/File: (\S+)/g)].map(([, path = '']) => dirname(path))
+    expect([...mounted, ofCluster]).toEqual(expect.arrayContaining(files))
+    expect(files.includes(ofCluster) && pod.automountServiceAccountToken === false).toBe(false)
+    expect(proxy.args).toEqual(['serve', '--config', '/etc/org-access-proxy/proxy.yaml'])
+    expect(mounted).toContain('/etc/org-access-proxy')
+    for (const mount of mounts) expect(mount).toEqual({ name: mount.name, mountPath: mount.mountPath, readOnly: true })
+    for (const { secret } of pod.volumes) expect(secret?.defaultMode ?? 0o440).toBe(0o440)
+  })
+
+  test('is probed from outside on its admin listener, and has time for a stop', async () => {
+    const { admin, listen, minter, shutdown } = (await load(file)).config
+    expect(pod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(shutdown.delayMs + shutdown.timeoutMs)
+    const ports = Object.entries({ minter: minter.address, proxy: listen.address, 'oap-admin': admin.address })
+    const open = ports.flatMap(([name, address]) =>
+      typeof address === 'object' && address.kind === 'tcp' && address.host === '::'
+        ? [{ name, containerPort: address.port }]
+        : [],
+    )
+    expect(proxy.ports ?? []).toEqual(open)
+    if (proxy.ports === undefined) return
+    const probes = [proxy.startupProbe, proxy.readinessProbe, proxy.livenessProbe]
+    expect(probes.map(({ httpGet }) => [httpGet.path, httpGet.port])).toEqual([
+      ['/livez', 'oap-admin'],
+      ['/readyz', 'oap-admin'],
+      ['/livez', 'oap-admin'],
     ])
   })
 })
 
-describe('the secret', () => {
-  const file: string = parse(readProjectFile(`${BASE}/proxy.yaml`)).appSecretFile
-  const volume = pod.volumes.find(({ secret }: Yaml) => secret !== undefined)
-
-  test('is mounted as a directory, so that a rotation arrives', () => {
-    const mount = sidecar.volumeMounts.find(({ name }: Yaml) => name === volume.name)
-    expect(mount).toEqual({ name: volume.name, mountPath: dirname(file), readOnly: true })
-    expect(volume.secret?.defaultMode).toBe(0o440)
-  })
-
-  test('is not mounted into the app', () => {
-    expect(app.volumeMounts).toBeUndefined()
-    expect(pod.automountServiceAccountToken).toBe(false)
-  })
-})
-
-test('everything in the pod fits the restricted profile', () => {
-  expect(pod.securityContext).toMatchObject({
-    runAsNonRoot: true,
-    seccompProfile: { type: 'RuntimeDefault' },
-  })
-  for (const { securityContext } of [sidecar, app]) {
-    expect(securityContext).toEqual({
-      runAsUser: expect.toSatisfy((uid: number) => uid > 0),
-      runAsGroup: securityContext.runAsUser,
-      allowPrivilegeEscalation: false,
-      readOnlyRootFilesystem: true,
-      capabilities: { drop: ['ALL'] },
-    })
+test('sidecars are native: they start before the app, and stop after it', () => {
+  for (const pod of [podIn(base, 'example-app'), podIn(minter, 'billing')]) {
+    expect(pod.initContainers.map(({ restartPolicy }: Yaml) => restartPolicy)).toEqual(['Always'])
+    expect(pod.containers[0].env).toEqual([{ name: 'PROXY_URL', value: 'http://localhost:8080' }])
   }
 })
 
-test('the app is another user than the proxy: one of the same user may read its memory', () => {
-  expect(pod.securityContext).not.toHaveProperty('runAsUser')
-  expect(app.securityContext.runAsUser).not.toBe(sidecar.securityContext.runAsUser)
-  expect(pod.securityContext.fsGroup).toBe(sidecar.securityContext.runAsGroup)
-})
-
-test('a stop gets enough time', async () => {
-  const { shutdown } = await config()
-  expect(pod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(shutdown.delayMs + shutdown.timeoutMs)
-})
-
-test('the image is that of this version', () => {
-  const { images } = parse(readProjectFile(`${BASE}/kustomization.yaml`))
-  expect(images).toEqual([expect.objectContaining({ name: sidecar.image, newTag: readManifest().version })])
-})
-
 describe('the Job, with the proxy as a plain container', () => {
-  const JOB = 'deploy/kubernetes/job'
-  const { spec }: Yaml = parse(readProjectFile(`${JOB}/job.yaml`), yaml11).spec.template
-  const [proxy, worker] = spec.containers
+  const pod = podIn(job, 'example-job')
+  const [, worker] = pod.containers
 
-  test('is the pod of the base in all that is not the way it ends', async () => {
-    const { config: job } = await loadConfig({
-      file: projectPath(`${JOB}/proxy.yaml`),
-      env: { OAP_APP_SECRET_FILE: KEY },
-    })
-    expect(job.admin).toMatchObject({ address: { host: 'localhost', port: 9090 }, quit: true })
-    expect([spec.restartPolicy, spec.initContainers]).toEqual(['Never', undefined])
-    const { volumes, securityContext } = pod
-    expect(spec).toMatchObject({ volumes, securityContext, automountServiceAccountToken: false })
-    const same = ({ args, image, resources, securityContext: user, volumeMounts }: Yaml) => ({
-      args,
-      image,
-      resources,
-      user,
-      volumeMounts,
-    })
-    expect(same(proxy)).toEqual(same(sidecar))
-    expect(worker.securityContext).toEqual(app.securityContext)
+  test('lets its app end the proxy, and is never restarted', async () => {
+    const { admin } = (await load('job/proxy.yaml')).config
+    expect(admin).toMatchObject({ address: { host: 'localhost', port: 9090 }, quit: true })
+    expect([pod.restartPolicy, pod.initContainers]).toEqual(['Never', undefined])
   })
 
   test('both containers end when the work is done, and the app says whether it went well', async () => {
@@ -147,175 +164,153 @@ describe('the Job, with the proxy as a plain container', () => {
   })
 })
 
-describe('the fleet', () => {
-  const FLEET = 'deploy/kubernetes/fleet'
-  const { resources, configMapGenerator, patches, replicas } = parse(
-    readProjectFile(`${FLEET}/kustomization.yaml`),
-    yaml11,
-  )
-  const text = readProjectFile(`${FLEET}/proxy.yaml`)
+test('the fleet is the base, with more replicas, the store, and its password for the sidecar alone', async () => {
+  const [{ resources, patches, replicas }] = documentsOf(readFile('fleet/kustomization.yaml'))
+  expect(resources).toEqual(['../base'])
+  expect(replicas).toEqual([{ name: 'example-app', count: expect.toSatisfy((count: number) => count > 1) }])
+  const [{ config }, { config: single }] = await Promise.all([load('fleet/proxy.yaml'), load('base/proxy.yaml')])
+  expect(config.fleet).toMatchObject({ store: { kind: 'tcp', tls: true }, username: 'oap' })
+  expect({ ...config, fleet: single.fleet }).toEqual(single)
+  expect(documentsOf(patches[0].patch)).toEqual([
+    [
+      {
+        op: 'add',
+        path: '/spec/template/spec/initContainers/0/volumeMounts/-',
+        value: { name: 'store-password', mountPath: '/run/secrets/store', readOnly: true },
+      },
+      {
+        op: 'add',
+        path: '/spec/template/spec/volumes/-',
+        value: { name: 'store-password', secret: { secretName: 'org-access-proxy-store', defaultMode: 0o440 } },
+      },
+    ],
+  ])
+})
 
-  test('is the base, with more replicas and a valid configuration without a warning about the store', async () => {
-    expect(resources).toEqual(['../base'])
-    expect(configMapGenerator).toEqual([{ name: 'org-access-proxy', behavior: 'replace', files: ['proxy.yaml'] }])
-    expect(replicas).toEqual([{ name: 'example-app', count: expect.toSatisfy((count: number) => count > 1) }])
-    const env = { OAP_APP_SECRET_FILE: KEY, OAP_FLEET_PASSWORD_FILE: projectPath('deploy/compose/store.password') }
-    const { config: fleet, warnings } = await loadConfig({ file: projectPath(`${FLEET}/proxy.yaml`), env })
-    expect(fleet.fleet).toMatchObject({ store: { kind: 'tcp', tls: true }, username: 'oap' })
-    expect(warnings.filter((warning) => warning.startsWith('fleet.store'))).toEqual([])
-    const base = await config()
-    expect({ ...fleet, fleet: base.fleet }).toEqual({ ...base, appSecret: fleet.appSecret })
+/** A token of ten minutes for a caller: its audience, its subject, and its file. */
+function callerToken(pod: Yaml, mounts: Yaml[]) {
+  const { name, projected } = pod.volumes.find((volume: Yaml) => volume.projected !== undefined)
+  const { audience, path, expirationSeconds } = projected.sources[0].serviceAccountToken
+  expect(expirationSeconds).toBe(600)
+  const file = `${mounts.find((mount) => mount.name === name).mountPath}/${path}`
+  return { claims: { audience, subject: `system:serviceaccount:default:${pod.serviceAccountName}` }, file }
+}
+
+describe('the shared gateway', async () => {
+  const pod = podIn(shared, 'billing')
+  const [container] = pod.containers
+  const env = Object.fromEntries(container.env.map(({ name, value }: Yaml) => [name, value]))
+  const { config } = await load('shared/proxy.yaml')
+
+  test('knows its caller by the token of its pod', () => {
+    const { claims, file } = callerToken(pod, container.volumeMounts)
+    expect(config.callers.find(({ name }) => name === 'billing')?.jwt).toMatchObject(claims)
+    expect(env['PROXY_TOKEN_FILE']).toBe(file)
+    expect(find(shared, 'ServiceAccount', podIn(shared, 'org-access-proxy').serviceAccountName)).toBeDefined()
   })
 
-  test('mounts the password of the store as a directory, for the sidecar alone', () => {
-    const operations: Yaml = parse(patches[0].patch, yaml11)
-    const [mount, volume] = operations
-    expect(mount).toMatchObject({
-      path: '/spec/template/spec/initContainers/0/volumeMounts/-',
-      value: { name: 'store-password', mountPath: dirname(parse(text).fleet.passwordFile), readOnly: true },
-    })
-    expect(mount.value).not.toHaveProperty('subPath')
-    expect(volume).toEqual({
-      op: 'add',
-      path: '/spec/template/spec/volumes/-',
-      value: { name: 'store-password', secret: { secretName: 'org-access-proxy-store', defaultMode: 0o440 } },
-    })
-    expect(operations).toHaveLength(2)
+  test('is called by a name that is accepted in Host, and lets in the pods that are marked as callers', () => {
+    const url = new URL(env['PROXY_URL'])
+    expect(config.listen.hosts).toContain(url.hostname)
+    const { ports } = find(shared, 'Service', url.hostname).spec
+    expect(ports).toEqual([{ name: 'proxy', port: Number(url.port), targetPort: 'proxy' }])
+    const [rule] = find(shared, 'NetworkPolicy', 'org-access-proxy').spec.ingress
+    expect(rule.ports).toEqual([{ port: 'proxy' }])
+    const { labels } = find(shared, 'Deployment', 'billing').spec.template.metadata
+    expect(labels).toMatchObject(rule.from[0].podSelector.matchLabels)
+  })
+
+  test('stays reachable while the cluster still sends it connections', () => {
+    expect(config.shutdown.delayMs).toBeGreaterThan(0)
   })
 })
 
-const SHARED = 'deploy/kubernetes/shared'
+describe('the minter', () => {
+  test.each([
+    ['minter', 'jwt', 'jwtFile'],
+    ['minter-certificates', 'certificate', 'certFile'],
+  ] as const)('%s: minters for sidecars alone, and sidecars without the App', async (folder, credential, file) => {
+    const { config: there } = await load(`${folder}/minter-proxy.yaml`)
+    expect([there.listen.address, there.fleet.store?.tls]).toEqual(['off', true])
+    expect(there.callers.map((caller) => credential in caller)).toEqual([true])
+    const { config: here } = await load(`${folder}/sidecar-proxy.yaml`)
+    expect([here.app, here.minter[file]]).toEqual([undefined, expect.anything()])
+    const { hostname = '', port = '' } = here.minter.url?.baseUrl ?? {}
+    const { ports } = find(minter, 'Service', hostname.split('.')[0] ?? '').spec
+    expect(ports).toEqual([{ name: 'minter', port: Number(port), targetPort: 'minter' }])
+  })
 
-describe('the shared gateway', async () => {
-  const manifests = ['gateway.yaml', 'caller.yaml'].flatMap((name): Yaml[] =>
-    parseAllDocuments(readProjectFile(`${SHARED}/${name}`), yaml11).map((document) => document.toJS()),
-  )
-  const find = (kind: string, name: string): Yaml =>
-    manifests.find((manifest) => manifest.kind === kind && manifest.metadata.name === name)
-  const proxyPod = find('Deployment', 'org-access-proxy').spec.template.spec
-  const caller = find('Deployment', 'billing').spec.template
-  const [container] = caller.spec.containers
+  const pod = podIn(minter, 'billing')
 
-  /** Its configuration, with the paths of a pod replaced by ones that exist here. */
-  async function load(file: string) {
-    const certificates = projectPath('test/support/certificates')
-    const text = readProjectFile(file)
-      .replace(/appSecretFile: .*/, `appSecretFile: ${KEY}`)
-      .replace(/jwksCaFile: .*/g, `jwksCaFile: ${certificates}/ca.pem`)
-      .replace('/run/tls/tls.crt', `${certificates}/localhost.pem`)
-      .replace('/run/tls/tls.key', `${certificates}/key.pem`)
-      .replace('/run/tls/ca.crt', `${certificates}/ca.pem`)
-    await using folder = await makeFolder()
-    return await loadConfig({ file: await folder.write('proxy.yaml', text), env: {} })
+  test('alone mounts the App secret and the password of the store, and runs twice', () => {
+    const secretsOf = ({ volumes }: Yaml) => volumes.flatMap(({ secret }: Yaml) => secret?.secretName ?? [])
+    const secrets = ['org-access-proxy', 'org-access-proxy-store', 'minter-tls']
+    expect([secretsOf(podIn(minter, 'minter')), secretsOf(pod)]).toEqual([secrets, []])
+    expect(find(minter, 'Deployment', 'minter').spec.replicas).toBe(2)
+  })
+
+  test('knows the sidecar by the token of its pod, and lets in the pods that are marked as sidecars', async () => {
+    const { claims, file } = callerToken(pod, pod.initContainers[0].volumeMounts)
+    expect((await load('minter/minter-proxy.yaml')).config.callers[0]?.jwt).toMatchObject(claims)
+    expect(parse(readFile('minter/sidecar-proxy.yaml')).minter.jwtFile).toBe(file)
+    const [rule] = find(minter, 'NetworkPolicy', 'minter').spec.ingress
+    expect(rule.ports).toEqual([{ port: 'minter' }])
+    const { labels } = find(minter, 'Deployment', 'billing').spec.template.metadata
+    expect(labels).toMatchObject(rule.from[0].podSelector.matchLabels)
+  })
+})
+
+describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
+  function render(folder: string): Yaml[] {
+    const args = ['kustomize', projectPath(`${FOLDER}/${folder}`)]
+    const { status, stdout, stderr } = spawnSync(programPath('kubectl'), args, { encoding: 'utf8' })
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
+    return documentsOf(stdout)
   }
-  const { config, warnings } = await load(`${SHARED}/proxy.yaml`)
 
-  test('has a valid configuration, with one warning about who may connect: it wants an encrypted network', () => {
-    expect(config.callers.map(({ name }) => name)).toEqual(['billing', 'reports'])
-    const found = warnings.filter((line) => /listen\.address|callers/.test(line))
-    expect(found).toEqual([expect.stringContaining('in the clear')])
-    const [{ args, ports }] = proxyPod.containers
-    expect(args).toEqual(['serve', '--config', '/etc/org-access-proxy/proxy.yaml'])
-    const { address } = config.listen
-    expect(ports).toContainEqual({
-      name: 'proxy',
-      containerPort: address !== 'off' && address.kind === 'tcp' && address.port,
-    })
+  test.each([
+    ['base', 'org-access-proxy', 'proxy.yaml', true],
+    ['fleet', 'org-access-proxy', 'proxy.yaml', true],
+    ['job', 'org-access-proxy', 'proxy.yaml', true],
+    ['shared', 'org-access-proxy', 'proxy.yaml', false],
+    ['minter', 'minter', 'minter-proxy.yaml', false],
+    ['minter', 'billing-sidecar', 'sidecar-proxy.yaml', false],
+    ['minter-certificates', 'minter', 'minter-proxy.yaml', false],
+    ['minter-certificates', 'billing-sidecar', 'sidecar-proxy.yaml', false],
+  ])('%s has the configuration %s of %s; under a name that changes with it: %s', (folder, name, file, changes) => {
+    const made = render(folder)
+    const { metadata, data } = made.find(({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.startsWith(name))
+    expect(data['proxy.yaml']).toBe(readFile(`${folder}/${file}`))
+    expect(metadata.name !== name).toBe(changes)
+    const pods = made.filter(({ kind }) => /Deployment|Job/.test(kind)).map(({ spec }) => spec.template.spec)
+    const maps = pods.flatMap(({ volumes }) => volumes.map(({ configMap }: Yaml) => configMap?.name))
+    expect(maps).toContain(metadata.name)
   })
 
-  test('over TLS, has a valid configuration, without a warning about credentials in the clear', async () => {
-    const { config, warnings } = await load(`${SHARED}-tls/base/proxy.yaml`)
-    expect(config.callers[0]?.certificate).toBeDefined()
-    expect(warnings.join('\n')).not.toMatch(/listen\.address|callers/)
-  })
-
-  test('has its own token, to fetch the keys of the cluster', () => {
-    expect(proxyPod.automountServiceAccountToken).not.toBe(false)
-    expect(find('ServiceAccount', proxyPod.serviceAccountName)).toBeDefined()
-    for (const line of readProjectFile(`${SHARED}/proxy.yaml`).match(/jwks(Ca|Token)File: .*/g) ?? []) {
-      expect(line).toContain('/var/run/secrets/kubernetes.io/serviceaccount/')
+  test.each([
+    [
+      'shared-tls/cert-manager',
+      ['org-access-proxy', 'billing'],
+      ['billing-tls', 'org-access-proxy-ca', 'org-access-proxy-tls'],
+    ],
+    ['shared-tls/spiffe', ['org-access-proxy', 'billing'], []],
+    ['minter-certificates', ['minter', 'billing'], ['billing-tls', 'minter-ca', 'minter-tls']],
+  ])('in %s, both ends have certificates', (folder, names, secrets) => {
+    const made = render(folder)
+    const issued = made.filter(({ kind }) => kind === 'Certificate').map(({ spec }) => spec.secretName)
+    expect(issued.toSorted()).toEqual(secrets)
+    for (const pod of names.map((name) => podIn(made, name))) {
+      const { secret } = pod.volumes.find(({ name }: Yaml) => name === 'tls')
+      if (secrets.length > 0) expect(secrets).toContain(secret.secretName)
+      const mounts = containersOf(pod).flatMap(({ volumeMounts = [] }) => volumeMounts)
+      expect(mounts).toContainEqual({ name: 'tls', mountPath: '/run/tls', readOnly: true })
+      expect(JSON.stringify(pod)).not.toContain('serviceAccountToken')
+      expect(pod.automountServiceAccountToken).toBe(false)
     }
   })
 
-  test('the caller asks for a token of ten minutes, with the audience and subject of the configuration', () => {
-    const token = caller.spec.volumes[0].projected.sources[0].serviceAccountToken
-    const subject = `system:serviceaccount:default:${caller.spec.serviceAccountName}`
-    const billing = config.callers.find(({ name }) => name === 'billing')
-    expect(billing?.jwt).toMatchObject({ audience: token.audience, subject })
-    expect(token.expirationSeconds).toBe(600)
-    const file = container.env.find(({ name }: Yaml) => name === 'PROXY_TOKEN_FILE').value
-    expect(file).toBe(`${container.volumeMounts[0].mountPath}/${token.path}`)
+  test('the helper of SPIFFE writes the files that the configuration names', () => {
+    const names = readFile('shared-tls/spiffe/helper.conf').match(/(?<=_file_name = ").*(?=")/g)
+    expect(names).toEqual(['tls.crt', 'tls.key', 'ca.crt'])
   })
-
-  test('the caller calls the proxy by a name that is accepted in Host', () => {
-    const url = new URL(container.env.find(({ name }: Yaml) => name === 'PROXY_URL').value)
-    expect(config.listen.hosts).toContain(url.hostname)
-    const { ports } = find('Service', url.hostname).spec
-    expect(ports).toEqual([{ name: 'proxy', port: Number(url.port), targetPort: 'proxy' }])
-  })
-
-  test('stays reachable while the cluster still sends it connections, and has time to end', () => {
-    const { delayMs, timeoutMs } = config.shutdown
-    expect(delayMs).toBeGreaterThan(0)
-    expect(proxyPod.terminationGracePeriodSeconds * 1_000).toBeGreaterThan(delayMs + timeoutMs)
-  })
-
-  test('lets in the pods that are marked as callers', () => {
-    const [rule] = find('NetworkPolicy', 'org-access-proxy').spec.ingress
-    expect(rule.ports).toEqual([{ port: 'proxy' }])
-    expect(caller.metadata.labels).toMatchObject(rule.from[0].podSelector.matchLabels)
-  })
-})
-
-/** What kustomize makes of a folder. */
-function render(folder: string): Yaml[] {
-  const { status, stdout, stderr } = spawnSync(programPath('kubectl'), ['kustomize', projectPath(folder)], {
-    encoding: 'utf8',
-  })
-  expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
-  return parseAllDocuments(stdout, yaml11).map((document) => document.toJS())
-}
-
-describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
-  test('the base contains its configuration, under a name that changes with it', () => {
-    const [configMap, deployment] = render(BASE)
-    expect(configMap.data['proxy.yaml']).toBe(readProjectFile(`${BASE}/proxy.yaml`))
-    const { volumes } = deployment.spec.template.spec
-    expect(volumes.find((volume: Yaml) => volume.configMap !== undefined).configMap.name).toBe(configMap.metadata.name)
-    expect(configMap.metadata.name).toMatch(/^org-access-proxy-\w+$/)
-  })
-
-  test('the fleet has more replicas, with the store and its password', () => {
-    const [configMap, deployment] = render('deploy/kubernetes/fleet')
-    const { spec } = deployment.spec.template
-    expect(configMap.data['proxy.yaml']).toBe(readProjectFile('deploy/kubernetes/fleet/proxy.yaml'))
-    expect(spec.initContainers[0].volumeMounts.map(({ name }: Yaml) => name)).toContain('store-password')
-    expect(spec.volumes.find(({ name }: Yaml) => name === 'store-password').secret.defaultMode).toBe(0o440)
-    expect(spec.containers.flatMap(({ volumeMounts }: Yaml) => volumeMounts ?? [])).toEqual([])
-  })
-
-  test('in the shared gateway, the ConfigMap keeps its name', () => {
-    const made = render(SHARED)
-    expect(made.find(({ kind }) => kind === 'ConfigMap').metadata.name).toBe('org-access-proxy')
-  })
-
-  test.each(['cert-manager', 'spiffe'])(
-    'with %s, proxy and caller of the gateway over TLS have certificates',
-    (name) => {
-      const made = render(`${SHARED}-tls/${name}`)
-      for (const deployment of ['org-access-proxy', 'billing']) {
-        const { spec } = made.find(({ kind, metadata }) => kind === 'Deployment' && metadata.name === deployment)
-        const { volumes, containers } = spec.template.spec
-        expect(volumes.map((volume: Yaml) => volume.name)).toContain('tls')
-        expect(containers[0].volumeMounts).toContainEqual({ name: 'tls', mountPath: '/run/tls', readOnly: true })
-      }
-      if (name === 'cert-manager') {
-        const secrets = made.filter(({ kind }) => kind === 'Certificate').map(({ spec }) => spec.secretName)
-        expect(secrets.toSorted()).toEqual(['billing-tls', 'org-access-proxy-ca', 'org-access-proxy-tls'])
-      } else {
-        const names = readProjectFile(`${SHARED}-tls/spiffe/helper.conf`).match(/(?<=_file_name = ").*(?=")/g)
-        expect(names).toEqual(['tls.crt', 'tls.key', 'ca.crt'])
-      }
-    },
-  )
 })
