@@ -13,7 +13,15 @@ import { pathOf } from '../http1/target.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
 import { Asker, BUDGET, type Clock, systemClock } from '../probe/asker.ts'
 import { Questions, type Task } from '../probe/questions.ts'
-import { notesFrom, type Report, renderPage, renderYaml, settingsFrom, switchesFrom } from '../probe/report.ts'
+import {
+  hasToken,
+  notesFrom,
+  type Report,
+  renderPage,
+  renderYaml,
+  settingsFrom,
+  switchesFrom,
+} from '../probe/report.ts'
 import { Secret } from '../secret.ts'
 import { AppKey } from '../token/app-key.ts'
 import { closedPath, endpointText, endpointUrl, tokenRequest } from '../token/token-request.ts'
@@ -69,8 +77,8 @@ export async function probe(
   const report = await ask(config, app, path, { org, unknownOrg, waitMs, url }, terminal.signal, clock)
   if (terminal.signal.aborted) terminal.tell('interrupted: this is what was found\n')
   if (command.json === true) terminal.print(`${JSON.stringify(report, null, 2)}\n`)
-  else terminal.print(command.yaml === true ? renderYaml(report.settings) : renderPage(report))
-  return report.findings.some(({ about, outcome }) => about === 'token endpoint' && outcome === 'seen') ? 0 : 1
+  else terminal.print(command.yaml === true ? renderYaml(report) : renderPage(report))
+  return hasToken(report) ? 0 : 1
 }
 
 async function ask(

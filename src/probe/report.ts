@@ -95,16 +95,25 @@ export function switchesFrom(facts: Facts, endpoint: string, org: string): Reado
   return Object.fromEntries(Object.entries(named).filter(([, value]) => value !== undefined))
 }
 
+export function hasToken({ findings }: Pick<Report, 'findings'>): boolean {
+  return findings.some(({ about, outcome }) => about === 'token endpoint' && outcome === 'seen')
+}
+
 /** JSON is YAML. */
-export function renderYaml(settings: Settings): string {
-  const entries = Object.entries(settings)
-  if (entries.length === 0) return '# As far as the probe can tell, the defaults fit.\n{}\n'
+export function renderYaml(report: Pick<Report, 'findings' | 'settings'>): string {
+  const entries = Object.entries(report.settings)
+  if (entries.length === 0) {
+    const says = hasToken(report)
+      ? 'As far as the probe can tell, the defaults fit'
+      : 'No setting follows: the token endpoint gave no token'
+    return `# ${says}.\n{}\n`
+  }
   return `tokens:\n${entries.map(([name, value]) => `  ${name}: ${Array.isArray(value) ? JSON.stringify(value).replaceAll(',', ', ') : value}\n`).join('')}`
 }
 
 /** Plain text, as one pastes it into a ticket. */
 export function renderPage(report: Report): string {
-  const { program, at, baseUrl, endpoint, org, path, mints, gets, durationMs, findings, settings, notes } = report
+  const { program, at, baseUrl, endpoint, org, path, mints, gets, durationMs, findings, notes } = report
   const lines = [
     `Probe of ${baseUrl} for the Org ${org}, ${at}, org-access-proxy ${program}`,
     `${mints} mints by ${endpoint}, ${gets} GETs of ${path}, in ${span(durationMs)}`,
@@ -116,7 +125,7 @@ export function renderPage(report: Report): string {
     '',
     'Settings that follow and differ from the defaults:',
     '',
-    renderYaml(settings).replace(/^\{\}\n/m, ''),
+    renderYaml(report).replace(/^\{\}\n/m, ''),
     ...notes,
   ]
   return `${lines.join('\n').trimEnd()}\n`

@@ -59,6 +59,15 @@ test('--yaml prints settings that a configuration takes', async () => {
   expect(again.printed).toEqual(shown.printed)
 })
 
+test('without a token, nobody can tell that the defaults fit', async () => {
+  await using sandbox = await startSandbox()
+  const { baseUrl, appId, appSecret } = sandbox
+  const env = { OAP_BASE_URL: baseUrl, OAP_APP_ID: appId, OAP_APP_SECRET: appSecret }
+  const shown = { ...terminal(), tell: () => undefined }
+  expect(await probe({ org: 'initech', yaml: true, yes: true }, env, shown, new ProbeClock())).toBe(1)
+  expect(shown.printed).toEqual(['# No setting follows: the token endpoint gave no token.\n{}\n'])
+})
+
 test('no credential is printed, wherever the service puts it', async () => {
   const echoes = (text: string) => [
     ...['Content-Type', text, 'Location', `https://${text}.example/${text}`, 'Allow', text, 'X-RateLimit-Limit', text],
