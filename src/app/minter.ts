@@ -98,11 +98,7 @@ export function openMinterSource(
       // What is left of a minter that went away would take all the time of a request.
       const needsNewConnection = source.problem !== undefined
       const sent = { method: 'POST', target, fields: [...own, ...fields], content, needsNewConnection }
-      return call(
-        origin,
-        { ...sent, readsErrors: true },
-        Math.min(config.tokens.mintTimeoutMs * LONGEST_CALL, withinMs),
-      )
+      return call(origin, sent, Math.min(config.tokens.mintTimeoutMs * LONGEST_CALL, withinMs))
     },
     observer,
   })

@@ -128,7 +128,7 @@ export function openTokenEndpoint(
     userAgent: `org-access-proxy/${readVersion()}`,
     credentials,
     timeoutMs: tokens.mintTimeoutMs * CALL_SHARE,
-    call: (request, timeoutMs) => call(origin, { ...request, readsErrors: true }, timeoutMs),
+    call: (request, timeoutMs) => call(origin, request, timeoutMs),
     observer,
     rereadSecret,
   })

@@ -1,6 +1,7 @@
 /** Parses the responses on one connection: the status line, what comes before the final response, and its framing (RFC 9112 §4). */
 
-import { type ContentEvents, isNamed, MessageParser, type ParserLimits } from './message-parser.ts'
+import { joinedValue } from './field-list.ts'
+import { type ContentEvents, MessageParser, type ParserLimits } from './message-parser.ts'
 
 /** A head as it was received. */
 export interface ReceivedResponse {
@@ -106,10 +107,8 @@ export class ResponseParser extends MessageParser {
     if (status === SWITCHING_PROTOCOLS) {
       if (!this.#mayUpgrade) this.refuse('unexpected_switch')
       // Without them, some read the rest as content, and others as the next response (RFC 9110 §7.8).
-      const namesProtocol = rawFields.some(
-        (name, i) => i % 2 === 0 && isNamed(name, 'upgrade') && rawFields[i + 1] !== '',
-      )
-      if (!namesProtocol || !this.hasOption('upgrade')) this.refuse('switch_to_nothing')
+      const protocol = joinedValue(rawFields, 'upgrade')
+      if (protocol === '' || !this.hasOption('upgrade')) this.refuse('switch_to_nothing')
       this.stop()
     } else if (!hasContent) this.expectContent(0)
     else this.expectContent(isChunked ? 'chunked' : (contentLength ?? Number.POSITIVE_INFINITY))

@@ -6,13 +6,11 @@ import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
 import type { Origin } from './origin.ts'
 
 const MAX_CONTENT_BYTES = 64 * 1024
-/** An error says most by its status. */
+/** An error says most by its status. Of its content, as much is read as comes in this time. */
 const ERROR_CONTENT_MS = 500
 
 export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields' | 'needsNewConnection'> {
   readonly content?: Buffer
-  /** The content of any answer is wanted, not only that of a success: of an error, as much as comes. */
-  readonly readsErrors?: boolean
   /** The head is the answer, whatever its status. */
   readonly ignoresContent?: boolean
 }
@@ -32,15 +30,14 @@ export function call(origin: Origin, request: CallRequest, timeoutMs: number): P
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
-        const isWanted = request.readsErrors === true || (head.status >= 200 && head.status <= 299)
-        if (request.ignoresContent !== true && isWanted && !isError()) return
-        clearTimeout(timer)
-        if (request.ignoresContent !== true && isWanted) {
+        if (request.ignoresContent === true) {
+          clearTimeout(timer)
+          succeed(head)
+          attempt.discardResponse()
+        } else if (isError()) {
+          clearTimeout(timer)
           timer = setTimeout(expire, ERROR_CONTENT_MS)
-          return
         }
-        succeed(head)
-        attempt.discardResponse()
       },
 
       responseContent(bytes, start, end) {

@@ -40,7 +40,7 @@ export class EndpointUnderTest implements AsyncDisposable {
       ...ENDPOINT,
       userAgent: 'org-access-proxy/test',
       timeoutMs,
-      call: (request, restMs) => call(this.#origin, { ...request, readsErrors: true }, restMs),
+      call: (request, restMs) => call(this.#origin, request, restMs),
       observer: { mintSettled: (mint) => this.mints.push(mint) },
       ...options,
     })
