@@ -1,12 +1,11 @@
 /** The head of a response for the client: takes from the service's what may go on. */
 
 import { namedByConnection, withoutFields } from '../http1/field-list.ts'
-import type { HeadToWrite } from '../http1/head-writer.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
 import { type ResponseFieldKind, responseFieldKind } from './fields.ts'
 import { linksThrough, targetOfLocation } from './targets.ts'
 
-export class ResponseHead implements HeadToWrite {
+export class ResponseHead {
   readonly status: number
   readonly reason: string
   /** A flat list of names and values that go on to the client, with order, case and duplicates as received. */

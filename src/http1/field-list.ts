@@ -1,4 +1,4 @@
-/** Flat lists of the names and values of fields, as the parsers tell them. */
+/** Flat lists of the names and values of fields, as the parsers tell them, in latin1. */
 
 /** The fields that `Connection` names, in lower case. Usually there are none, and the result is undefined. */
 export function namedByConnection(value = ''): Set<string> | undefined {
@@ -22,6 +22,13 @@ export function joinedValue(fields: readonly string[], lowerCaseName: string): s
 /** The first value in a flat list; empty if there is none. */
 export function fieldValue(fields: readonly string[], lowerCaseName: string): string {
   return fields.find((_, i) => i % 2 === 1 && fields[i - 1]?.toLowerCase() === lowerCaseName) ?? ''
+}
+
+/** The lines of a flat list, each with its end. */
+export function fieldLines(fields: readonly string[]): string {
+  let text = ''
+  for (let i = 0; i + 1 < fields.length; i += 2) text += `${fields[i]}: ${fields[i + 1]}\r\n`
+  return text
 }
 
 /** A copy of the flat list without the fields of these lower-case names. */

@@ -2,13 +2,12 @@
 
 import type { Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
-import type { HttpDate } from '../http1/head-writer.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
 import type { OrgId } from '../org-id.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
-import { ClientResponse, type LastWrites } from './client-response.ts'
+import { ClientResponse, type HttpDate, type LastWrites } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
 
 /** Where a connection came from, decided when it was accepted. */

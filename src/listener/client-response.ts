@@ -1,12 +1,48 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
-import { fieldLines, type HeadToWrite, type HttpDate, responseHeadText } from '../http1/head-writer.ts'
+import { fieldLines } from '../http1/field-list.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
 
 /** Content up to this size is copied behind the head. One write of a string costs less than a write of two parts. */
 const MAX_JOINED_BYTES = 8 * 1024
+
+/** A final response, or a 101, without framing fields and connection options. */
+export interface HeadToWrite {
+  readonly status: number
+  readonly reason: string
+  /** Flat list of names and values, which the parser has let pass. */
+  readonly fields: readonly string[]
+  readonly hasDate: boolean
+}
+
+const UPGRADE_REQUIRED = 426
+
+/** Adds a `Date` if there is none (RFC 9110 §6.6.1), and `moreLines`. */
+export function responseHeadText(head: HeadToWrite, isChunked: boolean, date: HttpDate, moreLines: string): string {
+  let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n${fieldLines(head.fields)}`
+  if (!head.hasDate) text += `Date: ${date.now}\r\n`
+  if (isChunked) text += 'Transfer-Encoding: chunked\r\n'
+  // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
+  if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
+  return `${text}${moreLines}\r\n`
+}
+
+/** The time of day as `Date` has it (RFC 9110 §5.6.7). Rendered once a second. */
+export class HttpDate {
+  #second = Number.NaN
+  #text = ''
+
+  get now(): string {
+    const second = Math.floor(Date.now() / 1_000)
+    if (second !== this.#second) {
+      this.#second = second
+      this.#text = new Date(second * 1_000).toUTCString()
+    }
+    return this.#text
+  }
+}
 
 /** What the response sees of its connection. */
 interface ResponseCarrier {

@@ -1,7 +1,7 @@
 /** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
 
 import type { Socket } from 'node:net'
-import { fieldLines } from '../http1/head-writer.ts'
+import { fieldLines } from '../http1/field-list.ts'
 import type { Attempt, ContentSource, ContentWriter } from './attempt.ts'
 
 /** Content up to this size is copied behind the head, into one write. Servers get it with the head, in one or two reads. */

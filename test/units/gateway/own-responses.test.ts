@@ -2,7 +2,6 @@ import { expect, test } from 'vitest'
 import { type ErrorCode, type Failure, PROBLEMS } from '../../../src/errors.ts'
 import { respondWithProblem } from '../../../src/gateway/own-responses.ts'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
-import { HttpDate } from '../../../src/http1/head-writer.ts'
 
 const codes = Object.keys(PROBLEMS) as ErrorCode[]
 
@@ -12,7 +11,7 @@ function answerTo(failure: Failure) {
   const written: string[] = []
   const response = {
     contentBytes: 0,
-    date: new HttpDate().now,
+    date: 'Thu, 01 Jan 1970 00:00:00 GMT',
     connectionLines: '',
     endWith: (text: string) => void written.push(text),
   }

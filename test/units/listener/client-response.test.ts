@@ -1,40 +1,22 @@
+/** The heads of responses, as they are written to the client. */
+
 import { expect, test } from 'vitest'
-import { HttpDate, responseHeadText } from '../../../src/http1/head-writer.ts'
+import { HttpDate, responseHeadText } from '../../../src/listener/client-response.ts'
 import { fc } from '../../support/properties.ts'
 import { headOfResponse } from '../../support/received-response.ts'
 
 const DATE = new HttpDate()
-const KEPT = 'Connection: keep-alive\r\nKeep-Alive: timeout=75\r\n'
 const CLOSING = 'Connection: close\r\n'
 
-const headWith = (fields: readonly string[], hasDate = true, status = 200, reason = 'OK') => ({
-  status,
-  reason,
-  fields,
-  hasDate,
-})
-
-test.each<[string, boolean, string, string]>([
-  ['counted', false, KEPT, KEPT],
-  ['counted, the last', false, CLOSING, CLOSING],
-  ['chunked', true, KEPT, `Transfer-Encoding: chunked\r\n${KEPT}`],
-])('%s', (_, isChunked, connection, added) => {
-  expect(responseHeadText(headWith(['X-A', '1', 'x-a', 'caf\u00e9']), isChunked, DATE, connection)).toBe(
-    `HTTP/1.1 200 OK\r\nX-A: 1\r\nx-a: caf\u00e9\r\n${added}\r\n`,
-  )
-})
-
-test('an empty reason keeps its space', () => {
-  expect(responseHeadText(headWith([], true, 404, ''), false, DATE, CLOSING)).toMatch(/^HTTP\/1\.1 404 \r\n/)
-})
+const headWith = (fields: readonly string[], hasDate: boolean) => ({ status: 200, reason: 'OK', fields, hasDate })
 
 test('a Date is added if there is none', () => {
   const before = Math.floor(Date.now() / 1_000) * 1_000
-  const [, date = ''] = /\r\nDate: (.*)\r\n/.exec(responseHeadText(headWith([], false), false, DATE, KEPT)) ?? []
+  const [, date = ''] = /\r\nDate: (.*)\r\n/.exec(responseHeadText(headWith([], false), false, DATE, CLOSING)) ?? []
   expect(date).toBe(new Date(date).toUTCString())
   expect(Date.parse(date)).toBeGreaterThanOrEqual(before)
   expect(Date.parse(date)).toBeLessThanOrEqual(Date.now())
-  expect(responseHeadText(headWith(['date', 'never'], true), false, DATE, KEPT)).not.toContain('Date:')
+  expect(responseHeadText(headWith(['date', 'never'], true), false, DATE, CLOSING)).not.toContain('Date:')
 })
 
 test('every accepted head is written as one head, with no additional lines', () => {
