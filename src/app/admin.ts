@@ -63,7 +63,7 @@ function gaugesOf({ side, apps, minter, origin, log, traces, fleet, tunnels }: S
     spansDropped: traces?.queue.dropped,
     isStoreAvailable: fleet?.store.status.state === 'available',
     isMinterAvailable: side.minter?.isWell !== false,
-    originConnections: { busy: connected - free, free, pending, tunnel: origin.tunnels },
+    originConnections: { busy: connected - free, free, pending, tunnel: tunnels.size },
   }
 }
 
@@ -84,7 +84,7 @@ function sourcesOf(parts: ShownParts): AdminSources {
     gauges: () => gaugesOf(parts),
     holders: () => ({
       inFlight: [...apps.listener.orgsInFlight, ...(minter?.listener.orgsInFlight ?? [])],
-      tunnels: [...tunnels.values()].flatMap(({ orgId }) => orgId ?? []),
+      tunnels: [...tunnels].flatMap(({ record }) => record.orgId ?? []),
     }),
     tokens: side.tokens,
     refusals: () => side.budget.refusals,

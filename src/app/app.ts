@@ -49,7 +49,7 @@ export async function startApp(
   const mintOrigin = openMintOrigin(config, config.tokens.mintConcurrency, live)
   const side = new TokenSide(config, mintOrigin, events, shared?.fleet)
   const rules = new LiveRules(config, events, lookup)
-  const tunnels: Gateway['tunnels'] = new Map()
+  const tunnels: Gateway['tunnels'] = new Set()
   const apps = openApps(config, { side, origin, rules, events, traces, tunnels }, sockets)
   const minter = openMinter(config, side, rules, events)
   const certificates = new Certificates()

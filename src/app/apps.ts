@@ -53,7 +53,7 @@ export function openApps(
       ...listen,
       inheritedSockets: sockets?.proxy,
       otherDescriptors: otherDescriptors(config),
-      tunnels: () => origin.tunnels,
+      tunnels: () => tunnels.size,
       observer: events,
     },
     reception,

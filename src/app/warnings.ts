@@ -111,10 +111,10 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
     },
     tunnels_left() {
       const now = performance.now()
-      const left = [...tunnels].filter(([{ leftAt = now }]) => now - leftAt > LEAVING_MS)
+      const left = [...tunnels].filter(({ leftAt = now }) => now - leftAt > LEAVING_MS)
       if (left.length === 0) return undefined
       const told = left.map(
-        ([, { orgId = 'the App', path, requestId }]) => `${path} for ${orgId} (request ${requestId})`,
+        ({ record: { orgId = 'the App', path, requestId } }) => `${path} for ${orgId} (request ${requestId})`,
       )
       return `One side of these WebSockets has ended, and the other goes on sending: ${named(told)}. Correct the side that is left: it must end, too, when the other closes.`
     },

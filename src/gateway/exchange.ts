@@ -22,15 +22,9 @@ import type { Admitted } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { respondToOptions, respondWithProblem } from './own-responses.ts'
 import { AppCredential, type CredentialUser, OrgCredential, type RequestCredential } from './request-credential.ts'
-import {
-  type AbandonCode,
-  type GatewayObserver,
-  RequestRecord,
-  type Tracing,
-  type TunnelRecord,
-} from './request-record.ts'
+import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 import { ResponseHead } from './response-head.ts'
-import { openTunnel, type Tunnel } from './tunnel.ts'
+import { Tunnel } from './tunnel.ts'
 
 export interface Gateway {
   readonly tokens: TokenCache
@@ -44,7 +38,7 @@ export interface Gateway {
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
   /** Those that are open. */
-  readonly tunnels: Map<Tunnel, TunnelRecord>
+  readonly tunnels: Set<Tunnel>
 }
 
 /** Methods that may be carried out twice (RFC 9110 §9.2.2, §18.2). Nobody knows of others whether they may. */
@@ -183,7 +177,9 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   responseHead(response: ReceivedResponse): void {
     clearTimeout(this.#continuing)
     this.record.responded()
-    const next = this.#judge(response)
+    // A repeat may follow at once: makes sure of memory for the rest of the content.
+    if (response.status >= 300) this.#content?.reserve()
+    const next = this.#credential.judge(response)
     if (next === undefined) this.#relay(response)
     else this.record.attemptEnded(response.status)
     this.#answer(next !== undefined && this.#waitToRepeat(next))
@@ -195,13 +191,6 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     assert(answered !== undefined)
     this.#answered = undefined
     answered(isRepeated)
-  }
-
-  /** If the client need not see this answer: resolves when there is a credential for the repeat. */
-  #judge(response: ReceivedResponse): Promise<void> | undefined {
-    // A repeat may follow at once: makes sure of memory for the rest of the content.
-    if (response.status >= 300) this.#content?.reserve()
-    return this.#credential.judge(response)
   }
 
   /** Waits for the credential and for all of the client's content. */
@@ -241,7 +230,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     this.record.status = response.status
     this.#tellTime()
     this.#response.switchProtocols(new ResponseHead(response))
-    openTunnel(this.#gateway, this.record, this.#client, started, { socket, carrier, firstBytes })
+    new Tunnel(this.#gateway, this.record, this.#client, started, { socket, carrier, firstBytes })
     this.#end()
   }
 

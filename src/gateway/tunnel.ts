@@ -28,35 +28,19 @@ interface Opened {
 interface TunnelKeeper {
   readonly observer: GatewayObserver
   /** Those that are open. */
-  readonly tunnels: Map<Tunnel, TunnelRecord>
-}
-
-/** `client`, from its connection, and the service send each other all that comes, until both have ended. Then a line tells it. */
-export function openTunnel(
-  { tunnels, observer }: TunnelKeeper,
-  record: RequestRecord,
-  connection: Client,
-  client: Opened,
-  service: Opened,
-): void {
-  const told = tunnelRecordOf(record)
-  const isFinishing = () => connection.isFinishing
-  const tunnel = new Tunnel(client, service, isFinishing, (end) => {
-    tunnels.delete(tunnel)
-    observer.tunnelEnded?.(told, end)
-  })
-  tunnels.set(tunnel, told)
+  readonly tunnels: Set<Tunnel>
 }
 
 /**
  * Copies bytes both ways. A side that ends ends the other side (RFC 6455 §7.1.1), and a side that breaks breaks it. Both sockets
- * allow that one side ends before the other. `isFinishing`: the proxy ends the client's side. `ended` is called once.
+ * allow that one side ends before the other. When both have ended, a line tells it.
  */
 export class Tunnel {
+  readonly #keeper: TunnelKeeper
+  readonly record: TunnelRecord
+  readonly #connection: Client
   readonly #client: Side
   readonly #service: Side
-  readonly #isFinishing: () => boolean
-  readonly #ended: (end: TunnelEnd) => void
   readonly #startedAt = performance.now()
   #endedBy: TunnelEnd['endedBy'] | undefined
   /** One side has ended: monotonic milliseconds. */
@@ -66,11 +50,14 @@ export class Tunnel {
   /** Runs since one side has ended. */
   #timer: NodeJS.Timeout | undefined
 
-  constructor(client: Opened, service: Opened, isFinishing: () => boolean, ended: (end: TunnelEnd) => void) {
+  /** `client`: from `connection`. */
+  constructor(keeper: TunnelKeeper, record: RequestRecord, connection: Client, client: Opened, service: Opened) {
+    this.#keeper = keeper
+    this.record = tunnelRecordOf(record)
+    this.#connection = connection
     this.#client = new Side(this, client)
     this.#service = new Side(this, service)
-    this.#isFinishing = isFinishing
-    this.#ended = ended
+    keeper.tunnels.add(this)
     this.#client.copyTo(this.#service)
     this.#service.copyTo(this.#client)
   }
@@ -82,7 +69,7 @@ export class Tunnel {
   /** This side sends no more. */
   sideEnded(side: Side, reason: TunnelEnd['reason'] = 'closed'): void {
     if (this.#endedBy !== undefined) return
-    const isOurs = this.#isFinishing()
+    const isOurs = this.#connection.isFinishing
     this.#endedBy = isOurs ? 'proxy' : side === this.#client ? 'client' : 'service'
     this.#reason = isOurs ? 'closed' : reason
     this.leftAt = performance.now()
@@ -94,7 +81,8 @@ export class Tunnel {
     if (this.#isOver || !this.#client.socket.destroyed || !this.#service.socket.destroyed) return
     this.#isOver = true
     clearTimeout(this.#timer)
-    this.#ended({
+    this.#keeper.tunnels.delete(this)
+    this.#keeper.observer.tunnelEnded?.(this.record, {
       endedBy: this.#endedBy ?? 'proxy',
       reason: this.#reason,
       durationMs: performance.now() - this.#startedAt,

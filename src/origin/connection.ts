@@ -21,8 +21,6 @@ export interface ConnectionPool {
   freed(connection: Connection, keepAliveSeconds: number | undefined): void
   /** It takes no more attempts. */
   closed(connection: Connection): void
-  /** It is a tunnel from now on. */
-  becameTunnel(socket: Socket): void
   /** Sends an attempt that was not written on another connection. */
   dispatch(attempt: Attempt): void
 }
@@ -251,7 +249,6 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#isTunnel = true
     this.#buffer = undefined
     this.#pool.closed(this)
-    this.#pool.becameTunnel(socket)
     for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
     socket.pause()
     socket.allowHalfOpen = true // a WebSocket may end one side first

@@ -1,7 +1,6 @@
 /** The service: a bounded pool of connections to it, and the queue of attempts that wait for one. */
 
 import assert from 'node:assert/strict'
-import type { Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { type Limit, OriginError } from '../errors.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
@@ -32,8 +31,6 @@ export class Origin implements AttemptPlace, ConnectionPool {
   readonly #connector: Connector
   readonly #share: number
   readonly #open = new Set<Connection>()
-  /** Open WebSockets. They do not count as connections of the pool. */
-  tunnels = 0
   readonly tunnelBuffer = Buffer.allocUnsafeSlow(64 * 1024)
   /** A stack: the connection that was used last is reused first, so that surplus ones expire. */
   readonly #idle: Connection[] = []
@@ -133,11 +130,6 @@ export class Origin implements AttemptPlace, ConnectionPool {
     const at = this.#idle.indexOf(connection)
     if (at !== -1) this.#idle.splice(at, 1)
     this.#serveNext()
-  }
-
-  becameTunnel(socket: Socket): void {
-    this.tunnels++
-    socket.once('close', () => this.tunnels--)
   }
 
   look(connection: Connection): void {
