@@ -8,7 +8,7 @@ import { hostsAt } from '../http1/host.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
-import type { Part } from './part.ts'
+import type { Part } from './reload.ts'
 import { type WatchedParts, warningsOf } from './warnings.ts'
 
 /** How far the program is. */

@@ -1,7 +1,8 @@
-/** The composition root: a list of the parts. It starts them, walks them at a reload, and ends them. */
+/** The composition root: a list of the parts. It starts them, walks them at a reload, and ends them, the last one first. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
+import type { ReadinessCheck } from '../admin/status.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
@@ -18,12 +19,9 @@ import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openMinter } from './minter.ts'
 import { LiveConnections, openMintOrigin, openOrigin } from './origin.ts'
-import { closeAll, type Part, takeOver } from './part.ts'
-import { ConfigReload } from './reload.ts'
+import { ConfigReload, type Part, takeOver } from './reload.ts'
 import { LiveRules } from './rules.ts'
 import { TokenSide } from './tokens.ts'
-
-export type App = Awaited<ReturnType<typeof startApp>>
 
 /**
  * Resolves when it listens. It is ready when the orgs of `tokens.warm` have been tried. Without `source` it cannot reload.
@@ -35,9 +33,92 @@ export async function startApp(
   source?: LoadOptions,
   sockets?: InheritedSockets,
   requestStop: () => void = () => undefined,
+): Promise<App> {
+  const app = new App(await makeParts(loaded, log, source, sockets, requestStop))
+  try {
+    await app.listen()
+    return app
+  } catch (error) {
+    await app.close()
+    throw error
+  }
+}
+
+export class App {
+  readonly #made: Made
+  /** As in a URL, or `off`. */
+  address = ''
+  /** Undefined unless this instance is a minter. */
+  minterAddress: string | undefined
+  /** Undefined if `admin.address` is `off`. */
+  adminAddress: string | undefined
+  /** Resolves when the orgs of `tokens.warm` have been tried. */
+  warmed = Promise.resolve()
+
+  constructor(made: Made) {
+    this.#made = made
+  }
+
+  async listen(): Promise<void> {
+    const { shown, admin, parts } = this.#made
+    const { config, phase, side, apps, minter } = shown
+    this.adminAddress = await admin?.listen()
+    await takeOver(parts, config)
+    this.minterAddress = await minter?.listener.listen()
+    this.address = await apps.listener.listen()
+    phase.isListening = true
+    this.warmed = side.warm().then(() => {
+      phase.isWarm = true
+    })
+  }
+
+  readiness(): ReadinessCheck[] {
+    return readinessOf(this.#made.shown)
+  }
+
+  /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
+  async reload(): Promise<void> {
+    await this.#made.shown.control.reloadAll()
+  }
+
+  /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
+  setNotReady(): void {
+    this.#made.shown.phase.isDraining = true
+    for (const { listener } of this.#made.entrances) listener.announceEnd()
+  }
+
+  /**
+   * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves
+   * with the number of connections that it had to break off.
+   */
+  async drain(): Promise<number> {
+    const { shown, entrances } = this.#made
+    shown.phase.isDraining = true
+    const drained = Promise.all(entrances.map(({ listener }) => listener.drain()))
+    await Promise.race([drained, sleep(shown.config.shutdown.timeoutMs, undefined, { ref: false })])
+    return await this.close()
+  }
+
+  /** Breaks off everything at once. Resolves with the number of connections that were at work. */
+  async close(): Promise<number> {
+    const { parts, entrances, tellBrokenOff } = this.#made
+    const broken = entrances.map((entrance) => entrance.close()).reduce((sum, count) => sum + count)
+    tellBrokenOff(broken)
+    for (const part of parts.toReversed()) await part.close?.()
+    return broken
+  }
+}
+
+type Made = Awaited<ReturnType<typeof makeParts>>
+
+async function makeParts(
+  loaded: LoadedConfig,
+  log: Log,
+  source: LoadOptions | undefined,
+  sockets: InheritedSockets | undefined,
+  requestStop: () => void,
 ) {
   const { config } = loaded
-  const phase: Phase = { isListening: false, isWarm: false, isDraining: false }
   const metrics = new Metrics(rolesOf(config))
   const names = new Names()
   const { lookup } = names
@@ -52,6 +133,7 @@ export async function startApp(
   const tunnels: Gateway['tunnels'] = new Set()
   const apps = openApps(config, { side, origin, rules, events, traces, tunnels }, sockets)
   const minter = openMinter(config, side, rules, events)
+  const entrances = [apps, minter].filter((entrance) => entrance !== undefined)
   const certificates = new Certificates()
   const apply = (latest: Config) => takeOver([...parts, log], latest)
   const reload = new ConfigReload({ source, loaded, report: events.configReloaded, apply })
@@ -63,91 +145,16 @@ export async function startApp(
   const brokenOff = new Promise<number>((resolve) => {
     tellBrokenOff = resolve
   })
+  const phase: Phase = { isListening: false, isWarm: false, isDraining: false }
   const control = { reloadAll, requestStop, brokenOff }
-  const watched = {
-    config,
-    side,
-    apps,
-    minter,
-    rules,
-    log,
-    reload,
-    fleet: shared?.fleet,
-    traces,
-    names,
-    certificates,
-    metrics,
-    tunnels,
-  }
-  const shown = { ...watched, phase, origin, control }
+  const watched = { config, side, apps, minter, rules, log, reload, traces, names, certificates, metrics, tunnels }
+  const shown = { ...watched, fleet: shared?.fleet, phase, origin, control }
   const admin = openAdmin(shown, sockets)
-  const entrances = [apps, ...(minter === undefined ? [] : [minter])]
-  // Each uses those before it.
-  const parts: readonly Part[] = [
-    metrics,
-    certificates,
-    names,
-    ...(traces === undefined ? [] : [traces]),
-    ...Object.values(live),
-    origin, // ends after all that it serves: otherwise the log would blame the service for the exchanges that end here
-    ...(shared === undefined ? [] : [shared]),
-    side,
-    rules,
-    ...entrances,
-    ...(admin === undefined ? [] : [admin]),
-    reload,
-  ]
-
-  /** Breaks off everything at once. Resolves with the number of connections that were at work. */
-  const close = async (): Promise<number> => {
-    const broken = entrances.map((entrance) => entrance.close()).reduce((sum, count) => sum + count)
-    tellBrokenOff(broken)
-    await closeAll(parts)
-    return broken
-  }
-  try {
-    const adminAddress = await admin?.listen()
-    await takeOver(parts, config)
-    const minterAddress = await minter?.listener.listen()
-    const address = await apps.listener.listen()
-    phase.isListening = true
-    return {
-      /** As in a URL, or `off`. */
-      address,
-      /** Undefined unless this instance is a minter. */
-      minterAddress,
-      /** Undefined if `admin.address` is `off`. */
-      adminAddress,
-      /** Resolves when the orgs of `tokens.warm` have been tried. */
-      warmed: side.warm().then(() => {
-        phase.isWarm = true
-      }),
-      readiness: () => readinessOf(shown),
-      /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
-      reload: async () => {
-        await reloadAll()
-      },
-      /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
-      setNotReady: () => {
-        phase.isDraining = true
-        for (const { listener } of entrances) listener.announceEnd()
-      },
-      /**
-       * Takes no more requests, lets those in flight finish for at most `shutdown.timeout`, and closes everything. Resolves
-       * with the number of connections that it had to break off.
-       */
-      drain: async () => {
-        phase.isDraining = true
-        const drained = Promise.all(entrances.map(({ listener }) => listener.drain()))
-        await Promise.race([drained, sleep(config.shutdown.timeoutMs, undefined, { ref: false })])
-        return await close()
-      },
-      close,
-    }
-  } catch (error) {
-    await close()
-    throw error
-  }
+  // Each uses those before it. The pool ends after all that it serves: otherwise the log would blame the service for the exchanges
+  // that end here.
+  const all = [metrics, certificates, names, traces, ...Object.values(live), origin, shared, side, rules, ...entrances]
+  const parts: readonly Part[] = [...all, admin, reload].filter((part) => part !== undefined)
+  return { parts, entrances, admin, shown, tellBrokenOff }
 }
 
 function rolesOf({ fleet, minter }: Config) {

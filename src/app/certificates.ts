@@ -2,7 +2,7 @@
 
 import { X509Certificate } from 'node:crypto'
 import type { Config } from '../config/schema.ts'
-import type { Part } from './part.ts'
+import type { Part } from './reload.ts'
 
 const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
 const WEEK_MS = 7 * 86_400_000

@@ -5,7 +5,7 @@ import type { Config } from '../config/schema.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
 import type { TlsSettings } from '../listener/tls.ts'
-import type { Commit, Part } from './part.ts'
+import type { Commit, Part } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 
 /** What a reload may change of a listener. */

@@ -6,7 +6,7 @@ import type { StoreObserver } from '../fleet/redis-store.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
-import type { Part } from './part.ts'
+import type { Part } from './reload.ts'
 
 /** Undefined without `fleet.store`. Does not wait for the store. */
 export async function openFleet(

@@ -14,7 +14,7 @@ import { tokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver, TokenSource } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
-import type { Commit, Part } from './part.ts'
+import type { Commit, Part } from './reload.ts'
 
 type TlsFiles = Pick<Config['origin'], 'caFile' | 'certFile' | 'keyFile'>
 

@@ -17,7 +17,7 @@ import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openMinterSource } from './minter.ts'
 import { openTokenEndpoint } from './origin.ts'
-import type { Part } from './part.ts'
+import type { Part } from './reload.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
 const WARM_AT_ONCE = 8
