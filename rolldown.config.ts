@@ -12,12 +12,14 @@ const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/
 
 /** All that the small commands need, and what else reads the settings file: in few files, too. */
 const SMALL =
-  /\/src\/(?:cli\/(?:small|arguments|commands|startup-failure|admin-address|admin-client)|config\/(?:problem|address)|version)\.ts$/
-const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file)\.ts$/
+  /\/src\/(?:cli\/(?:arguments|commands|startup-failure|admin-address|admin-client)|config\/(?:problem|address)|version)\.ts$/
+const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file)\.ts$|\/helpers\/esm\/usingCtx/
 
 /** What `serve` always needs: in one file, because each import between files costs the start. */
 const SERVED =
-  /\/src\/(?!admin\/page\/)(?:(?:admin|app|callers|config|gateway|http1|listener|minter|origin|token)\/|(?!main|keep-inspector)[\w-]+\.ts$)/
+  /\/src\/(?!admin\/page\/)(?:(?:admin|app|callers|config|gateway|http1|listener|minter|origin|token)\/|(?!main|keep-inspector)[\w-]+\.ts$)|status-page-assets$|\/node_modules\/(?:@?pino|sonic-boom|quick-format|safe-stable|on-exit|process-warning|fastest-leven)/
+/** The sandbox needs them, too. */
+const SHARED_PACKAGES = /\/node_modules\/(?:zod|lru-cache)\//
 
 export default defineConfig({
   input: {
@@ -39,7 +41,7 @@ export default defineConfig({
     target: 'es2023',
     define: { BUILD_VERSION: JSON.stringify(readPackage('.').version), BUILD_REVISION: JSON.stringify(revision()) },
   },
-  plugins: [nodeModules(), statusPageAssets(), configFileType(), thirdParty()],
+  plugins: [nodeModules(), pinoAlone(), statusPageAssets(), configFileType(), thirdParty()],
   output: {
     dir: 'dist',
     chunkFileNames: 'chunks/[name].js',
@@ -50,6 +52,7 @@ export default defineConfig({
         { name: 'small', test: SMALL, priority: 1 },
         { name: 'settings-file', test: SETTINGS_FILE, priority: 1 },
         { name: 'serve', test: SERVED },
+        { name: 'packages', test: SHARED_PACKAGES },
       ],
     },
   },
@@ -89,6 +92,19 @@ function constantsOf(names: string, module: string): string {
     ...(whole === '' ? [] : [`const ${whole} = ${builtin};`]),
     ...(values.length === 0 ? [] : [`const { ${values.join(', ')} } = ${builtin};`]),
   ].join(' ')
+}
+
+/** pino's transports run in threads of their own. This program uses none, and a start need not load what they need. */
+function pinoAlone(): Plugin {
+  return {
+    name: 'pino-alone',
+    load: (id) =>
+      /\/node_modules\/(?:sonic-boom\/|pino\/lib\/transport\.js$)/.test(id) ? 'module.exports = class {}' : undefined,
+    transform: (code, id) =>
+      id.endsWith('/pino/lib/tools.js')
+        ? code.replace("require('worker_threads')", '{ isMainThread: true }')
+        : undefined,
+  }
 }
 
 /** The module `status-page-assets`: the script of the status page, bundled for browsers, with its style and markup. */

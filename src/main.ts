@@ -2,13 +2,14 @@
 /** The process: takes the command line, runs the command, and ends with its exit code. */
 
 import './keep-inspector-closed.ts'
+import { loadAdminAddress } from './cli/admin-address.ts'
+import { checkHealth } from './cli/admin-client.ts'
+import { parseArguments } from './cli/arguments.ts'
+import { explainStartupFailure } from './cli/startup-failure.ts'
+import { readVersion, revision } from './version.ts'
 
-// First, because a later import may fail, and the reason is that no file can be opened any more.
-const { checkHealth, explainStartupFailure, loadAdminAddress, parseArguments, readVersion, revision } = await import(
-  './cli/small.ts'
-)
-
-// Everything else is imported when it is needed: a start should be fast, and an import may fail.
+// Everything else is imported when it is needed: a start should be fast, and an import may fail, because no file can be opened
+// any more.
 async function run(): Promise<number> {
   const command = parseArguments(process.argv.slice(2))
   // The proxy goes on without a reader; a command that prints, such as in `check | head`, has nobody left to print for.

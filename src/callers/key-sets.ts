@@ -1,7 +1,6 @@
 /** The key sets of all callers with a `jwt`. Callers with the same source share one set, and the set survives reloads. */
 
 import type { SecureContext } from 'node:tls'
-import { gunzipSync } from 'node:zlib'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { readVersion } from '../version.ts'
@@ -224,6 +223,7 @@ class RemoteKeySet {
 /** Some servers compress unasked (RFC 1952). */
 function textOf(content: Buffer): string {
   if (content[0] !== 0x1f) return content.toString('utf8')
+  const { gunzipSync } = process.getBuiltinModule('node:zlib') // seldom needed, so not loaded at the start
   try {
     return gunzipSync(content, { maxOutputLength: MAX_BYTES }).toString('utf8')
   } catch {

@@ -40,28 +40,31 @@ export async function askAdmin(
 ) {
   if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
   const place = `the admin listener at ${formatAddress(address)}`
-  const signal = deadline === 'no deadline' ? new AbortController().signal : AbortSignal.timeout(DEADLINE_MS)
   const { host, ...to } =
     address.kind === 'unix'
       ? { path: address.path, host: 'localhost' }
       : { port: address.port, host: REACHABLE[address.host] ?? address.host }
   const authority = address.kind === 'unix' ? host : formatAddress({ ...address, host })
-  const socket = connect({ host, ...to, signal })
+  const socket = connect({ host, ...to })
+  // No `AbortSignal.timeout`: a small command would be busy loading it.
+  const late = new Error(`${place} did not answer within 2 s`)
+  const timer = deadline === 'no deadline' ? undefined : setTimeout(() => socket.destroy(late), DEADLINE_MS)
   try {
     // HTTP/1.0: the answer ends with the connection, and has no chunks.
     socket.write(`${method} ${path} HTTP/1.0\r\nhost: ${authority}\r\ncontent-length: 0\r\n\r\n`)
     const received: Buffer[] = []
     socket.on('data', (chunk) => received.push(chunk))
-    await once(socket, 'end', { signal })
+    await once(socket, 'end')
     const [, status, content = ''] =
       /^HTTP\/1\.1 (\d{3}) .*?\r\n\r\n(.*)$/s.exec(Buffer.concat(received).toString('utf8')) ?? []
     if (status === undefined) throw new Error('the answer is not HTTP')
     return { status: Number(status), content }
   } catch (error) {
-    if (signal.aborted) throw new Error(`${place} did not answer within 2 s`, { cause: error })
+    if (error === late) throw late
     const reason = error instanceof Error && 'code' in error ? String(error.code) : 'no usable response'
     throw new Error(`${place} cannot be reached (${reason})`, { cause: error })
   } finally {
+    clearTimeout(timer)
     socket.destroy()
   }
 }

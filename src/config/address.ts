@@ -68,7 +68,7 @@ function isNameOrIPv4(host: string): boolean {
 
 export function formatAddress(address: ListenAddress): string {
   if (address.kind === 'unix') return `unix:${address.path}`
-  return isIPv6(address.host) ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
+  return address.host.includes(':') ? `[${address.host}]:${address.port}` : `${address.host}:${address.port}`
 }
 
 /** Returns true if only this machine can reach the host. A name other than `localhost` may resolve to any address. */

@@ -1,6 +1,7 @@
 /** Writes requests to a connection: the head, and the content in one piece or as it comes from the client. */
 
 import type { Socket } from 'node:net'
+import type { MessagePort } from 'node:worker_threads'
 import { fieldLines } from '../http1/field-list.ts'
 import type { Attempt, ContentSource, ContentWriter } from './attempt.ts'
 
@@ -105,8 +106,13 @@ export class RequestContent implements ContentWriter {
 const MIN_FREED_BYTES = 16 * 1024
 
 /** A message to a closed port is dropped at once, and memory that was transferred to it is freed. */
-const nowhere = new MessageChannel().port1
-nowhere.close()
+let nowhere: MessagePort | undefined
+
+function closedPort(): MessagePort {
+  const { port1 } = new MessageChannel()
+  port1.close()
+  return port1
+}
 
 /**
  * Frees the memory of `chunk`, without waiting for the garbage collector. V8 collects the whole heap each time such memory
@@ -116,6 +122,7 @@ nowhere.close()
 function release(chunk: Buffer): void {
   const { buffer } = chunk
   if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
+  nowhere ??= closedPort()
   nowhere.postMessage(null, [buffer])
 }
 

@@ -3,7 +3,6 @@
  * field of every request for its org.
  */
 
-import { gunzipSync } from 'node:zlib'
 import { fieldValue } from '../http1/field-list.ts'
 
 /** Names and values in turn. */
@@ -55,9 +54,14 @@ export function isToken(value: unknown): value is string {
 /** @throws {SyntaxError} */
 export function parseReply(content: Buffer): { readonly value: unknown; readonly text: string } {
   // Some services compress in spite of `identity` (RFC 1952).
-  const plain = content[0] === 0x1f ? gunzipSync(content, { maxOutputLength: MAX_CONTENT_BYTES }) : content
+  const plain = content[0] === 0x1f ? unzipped(content) : content
   const text = new TextDecoder().decode(plain) // without a byte order mark
   return { value: JSON.parse(text), text }
+}
+
+/** Loads the module only when it is needed, which is seldom. */
+function unzipped(content: Buffer): Buffer {
+  return process.getBuiltinModule('node:zlib').gunzipSync(content, { maxOutputLength: MAX_CONTENT_BYTES })
 }
 
 /** Undefined if it is no JSON. */
