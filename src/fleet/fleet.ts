@@ -17,19 +17,13 @@ interface FleetOptions extends FleetIdentity {
   readonly mintTimeoutMs: number
 }
 
-/** A lease lasts for this share of the time that a request has, so that time for a mint is left after the lease of a dead replica. */
-const LEASE_SHARE = 1 / 2
-/** Where mints are slow, a lease lasts so many times as long as the last one took. */
-const SLOW_FACTOR = 2
 /**
- * The longest lease that holds a replica up, in times of its own: a stranger may have written a longer one. Leases are that long
- * where mints take all the time of a request, which a replica that has just started does not know.
+ * Of the time that a request has. A call of the token endpoint takes no longer, so what has this lease for longer is dead, and its
+ * Org has a fifth of the time left for another mint. A longer lease is a stranger's, and counts as none.
  */
-const LONGEST_LEASE = 4
-/** The same once it has waited for so many times of its own: a replica may have died with the long lease. */
-const TOLERANCE = 1.5
-/** After so many times of what a request has, a replica mints without a lease. Then it finds out itself what the trouble is. */
-const WAIT_FACTOR = 2
+const LEASE_SHARE = 4 / 5
+/** Of the same: so long a replica waits for others. Then it mints without a lease, because leases that follow each other are a stranger's. */
+const WAIT_SHARE = 9 / 10
 /** Jittered by half of it. */
 const POLL_MS = 100
 /** A token that states no end stays in the store for this time. */
@@ -59,11 +53,11 @@ export class Fleet {
   /** Tokens minted before this instant are not taken, even if the store could not delete them. */
   #purgedAt = Number.NEGATIVE_INFINITY
   #keys: FleetKeys
-  /** How long the last mint took, here or at the replica that was waited for. */
-  #mintMs = 0
+  readonly #leaseMs: number
 
   constructor(options: FleetOptions) {
     this.#options = options
+    this.#leaseMs = Math.ceil(options.mintTimeoutMs * LEASE_SHARE)
     this.#keys = new FleetKeys(options)
     this.store = new RedisStore(options.store)
   }
@@ -93,7 +87,6 @@ export class Fleet {
   }
 
   async #mint(source: TokenSource, org: OrgId, options: MintOptions): Promise<AccessToken> {
-    const { mintTimeoutMs } = this.#options
     const { replaces } = options
     const mint: SharedMint = {
       source,
@@ -101,42 +94,28 @@ export class Fleet {
       options,
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
-      except: replaces === undefined ? '' : this.#keys.markOf(org, textOf(replaces)),
+      except: replaces === undefined ? '' : this.#keys.markOf(org, replaces.revealText()),
       askedAtMs: undefined,
     }
     const startedAt = performance.now()
-    let minted: Promise<AccessToken> | undefined
-    for (let hasWaited = false; ; hasWaited = true) {
-      const found = await this.#claim(mint, performance.now() - startedAt)
-      const waitedMs = performance.now() - startedAt
-      if (found instanceof AccessToken) {
-        if (hasWaited) this.#mintMs = waitedMs
-        return found
-      }
-      if (found === 'mint' || waitedMs > mintTimeoutMs * WAIT_FACTOR) minted ??= this.#mintAndTell(mint)
-      if (minted !== undefined && !hasWaited) return minted
-      minted?.catch(() => undefined) // it may fail during the next claim
-      // A replica that was waited for may be dead, or only slow: its token may still come before our own.
-      const restMs = found === 'mint' ? Number.POSITIVE_INFINITY : found.restMs + 1
-      const paused = sleep(Math.min(POLL_MS * (0.5 + Math.random()), restMs))
-      const own = await (minted === undefined ? paused : Promise.race([minted, paused]))
-      if (own instanceof AccessToken) return own
+    for (;;) {
+      const found = await this.#claim(mint)
+      if (found instanceof AccessToken) return found
+      const hasWaited = performance.now() - startedAt >= this.#options.mintTimeoutMs * WAIT_SHARE
+      if (found === 'mint' || hasWaited) return await this.#mintAndTell(mint)
+      await sleep(Math.min(POLL_MS * (0.5 + Math.random()), found.restMs + 1))
     }
   }
 
   /** Returns `mint` if this replica has the lease or the store is of no use; `restMs` is for how long another one has the lease. */
-  async #claim(mint: SharedMint, waitedMs: number): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
+  async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
     const { org, keys, owner, except, options } = mint
-    const { replaces } = options
     const name = keys.nameOf(org)
-    const leaseMs = Math.max(this.#options.mintTimeoutMs * LEASE_SHARE, this.#mintMs * SLOW_FACTOR)
     const askedAt = performance.now()
     // An older token was purged, or is no younger than the one to be replaced.
-    const bornAfter = Math.max(this.#purgedAt, replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
-    const maxAgeMs = Math.min(MAX_SPAN_MS, askedAt - bornAfter)
-    const heldMs = leaseMs * (waitedMs > leaseMs * TOLERANCE ? TOLERANCE : LONGEST_LEASE)
-    const limits = [leaseMs, heldMs, maxAgeMs].map((ms) => String(Math.ceil(ms)))
-    const reply = await this.store.ask(CLAIM, name, [owner, ...limits, except])
+    const bornAfter = Math.max(this.#purgedAt, options.replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
+    const maxAgeMs = Math.ceil(Math.min(MAX_SPAN_MS, askedAt - bornAfter))
+    const reply = await this.store.ask(CLAIM, name, [owner, `${this.#leaseMs}`, `${maxAgeMs}`, except])
     if (reply.kind === 'error') return 'mint'
     mint.askedAtMs ??= reply.storeTimeMs
     if (reply.kind !== 'token') return reply.kind === 'held' ? reply : 'mint'
@@ -168,7 +147,6 @@ export class Fleet {
     const { statedLifeMs } = token
     const ageMs = Math.max(0, performance.now() - token.mintedAt)
     const restMs = Math.floor(Math.min(statedLifeMs, MAX_SPAN_MS) - ageMs)
-    this.#mintMs = ageMs
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
     if (askedAtMs === undefined || restMs <= 0 || replaces?.equals(token)) {
       this.#release(mint)
@@ -177,7 +155,7 @@ export class Fleet {
     const keys = this.#keys
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
     if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
-    const text = textOf(token)
+    const text = token.revealText()
     const content: TokenContent = [askedAtMs, statedLifeMs, text]
     const value = storedValue({
       mark: keys.markOf(org, text),
@@ -214,8 +192,4 @@ function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): 
   const [askedAtMs, statedLifeMs, text]: TokenContent = JSON.parse(opened)
   if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
   return new AccessToken(text, mintedAt, statedLifeMs ?? undefined)
-}
-
-function textOf(token: AccessToken): string {
-  return token.reveal().slice('Bearer '.length)
 }

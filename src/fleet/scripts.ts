@@ -55,7 +55,7 @@ local function askedAt(value)
 end`
 
 /**
- * KEYS token, lease. ARGV owner; in ms its lease, the longest lease of another that counts, and the age at which a token is no
+ * KEYS token, lease. ARGV owner; in ms its lease, which is the longest of another that counts, and the age at which a token is no
  * answer; the mark of one that is none.
  */
 export const CLAIM: Script<ClaimReply> = {
@@ -64,10 +64,10 @@ export const CLAIM: Script<ClaimReply> = {
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value = read(KEYS[1], ${MAX_TOKEN_BYTES})
-local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[5]
-if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[4]) then return {'token', now, value} end
+local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[4]
+if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
 local owner, rest = read(KEYS[2], ${MAX_LEASE_BYTES})
-if owner and owner ~= ARGV[1] and rest <= tonumber(ARGV[3]) then return {'held', now, rest} end
+if owner and owner ~= ARGV[1] and rest <= tonumber(ARGV[2]) then return {'held', now, rest} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
   parse: (reply) => {

@@ -13,10 +13,8 @@ export interface GivenToken {
   readonly statedLifeMs: number | null
 }
 
-export const textOf = (token: AccessToken): string => token.reveal().slice('Bearer '.length)
-
 /** The same at all minters. */
-export const idOf = (token: AccessToken): string => hash('sha256', textOf(token), 'base64url').slice(0, 22)
+export const idOf = (token: AccessToken): string => hash('sha256', token.revealText(), 'base64url').slice(0, 22)
 
 const MAX_ID_LENGTH = 64
 /** The content of a sidecar's request: the id of the token that the service has rejected, if there is one. @throws {SyntaxError} */

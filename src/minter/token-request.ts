@@ -72,8 +72,8 @@ export class TokenRequest implements RequestInProgress {
     const { giver, observer } = this.#desk
     const { requestId } = this.#record
     try {
-      const asker = { caller, requestId, hasLeft: () => this.isOver }
-      const { given, outcome, result, retryAfterSeconds } = await giver.give(orgId, asker, readRequest(this.#content))
+      const sidecar = { requester: caller.usage, requestId, hasLeft: () => this.isOver }
+      const { given, outcome, result, retryAfterSeconds } = await giver.give(orgId, sidecar, readRequest(this.#content))
       if (this.isOver) return
       this.isOver = true
       this.#record.token = result

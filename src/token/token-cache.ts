@@ -9,7 +9,7 @@ import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import { OrgTokens, type Repeatability, type TokenRules, type Wait } from './org-tokens.ts'
-import type { AccessToken, Asker, MintReason, TokenObserver, TokenSource } from './token-source.ts'
+import type { AccessToken, MintOptions, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
@@ -27,7 +27,7 @@ export interface TokenCacheOptions extends TokenRules {
 }
 
 /** Who waits for a mint. */
-export interface Waiter extends Asker {
+export interface Waiter extends Pick<MintOptions, 'requester' | 'requestId'> {
   /** Its client has left. */
   readonly hasLeft?: () => boolean
 }
@@ -85,7 +85,7 @@ export class TokenCache {
   /** A token to send now, or what the request has to wait for. Runs for every request, so it makes no promise. */
   get(org: OrgId, tokens: OrgTokens, request: Repeatability): TokenLookup | Wait {
     const now = this.now()
-    const day = tokens.readsDay(request) ? this.day() : 0
+    const day = this.day()
     const choice = tokens.choose(request, now, day)
     if ('wait' in choice) return choice
     const isDue = tokens.minting === undefined && tokens.isDueAt(now, day)

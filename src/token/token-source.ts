@@ -30,7 +30,12 @@ export class AccessToken extends Secret {
     this.statedLifeMs = statedLifeMs
   }
 
-  /** In milliseconds, by the clock that says more. `day` is the time of day, or 0 where nobody has read it. */
+  /** The token as the endpoint gave it. */
+  revealText(): string {
+    return this.reveal().slice('Bearer '.length)
+  }
+
+  /** In milliseconds, by the clock that says more. `day` is the time of day. */
   ageAt(now: number, day: number): number {
     return Math.max(now - this.mintedAt, day - this.mintedDayAt)
   }
@@ -61,9 +66,6 @@ export interface MintOptions {
   /** The longest call, if it is to be shorter than usual. */
   readonly withinMs?: number | undefined
 }
-
-/** Who causes a mint. */
-export type Asker = Pick<MintOptions, 'requester' | 'requestId'>
 
 export interface TokenSource {
   /** A token of `org`, new or at least other than `replaces`. @throws {TokenError} */

@@ -50,6 +50,28 @@ export class Changes {
   }
 }
 
+/** Repeats each of the attacks until the work is done. Resolves with the number of rounds. */
+export async function during(
+  attacks: readonly (() => Promise<unknown>)[],
+  work: () => Promise<unknown>,
+): Promise<number> {
+  let isOver = false
+  let rounds = 0
+  const attacking = attacks.map(async (attack) => {
+    while (!isOver) {
+      await attack()
+      rounds += 1
+    }
+  })
+  try {
+    await work()
+  } finally {
+    isOver = true
+  }
+  await Promise.all(attacking)
+  return rounds
+}
+
 /** Makes everybody wait in `pass()` until the test opens it. */
 export class Gate {
   readonly #changes = new Changes()

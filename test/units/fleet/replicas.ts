@@ -5,7 +5,7 @@ import { RedisStore, type StoreObserver } from '../../../src/fleet/redis-store.t
 import type { OrgId } from '../../../src/org-id.ts'
 import { Secret } from '../../../src/secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../../../src/token/token-source.ts'
-import { eventually } from '../../support/changes.ts'
+import { eventually, type Gate } from '../../support/changes.ts'
 
 export interface Told {
   /** `operation outcome`, in order. */
@@ -56,6 +56,8 @@ export function openStore(
 export class Endpoint {
   readonly calls: OrgId[] = []
   latencyMs = 30
+  /** Holds the answers. */
+  gate: Gate | undefined
   /** Rejects instead of answering. */
   failure: () => Error | undefined = () => undefined
   issue = (token: string, mintedAt: number) => new AccessToken(token, mintedAt)
@@ -64,7 +66,7 @@ export class Endpoint {
     const mintedAt = performance.now()
     const token = this.issue(`${org}.${this.calls.push(org)}`, mintedAt)
     const failure = this.failure()
-    await passed(this.latencyMs)
+    await (this.gate?.pass() ?? passed(this.latencyMs))
     if (failure !== undefined) throw failure
     return token
   }
@@ -121,14 +123,10 @@ export class Replica implements AsyncDisposable {
 
   /** The token alone. */
   async text(org: string, options?: MintOptions): Promise<string> {
-    return textOf(await this.mint(org, options))
+    return (await this.mint(org, options)).revealText()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.fleet.close()
   }
-}
-
-export function textOf(token: AccessToken): string {
-  return token.reveal().slice('Bearer '.length)
 }

@@ -5,10 +5,10 @@ import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
 import { Secret } from '../../../src/secret.ts'
 import { AccessToken, type MintOptions } from '../../../src/token/token-source.ts'
-import { eventually } from '../../support/changes.ts'
+import { during, eventually, Gate } from '../../support/changes.ts'
 import { lacks } from '../../support/programs.ts'
 import { RedisServer } from './redis-server.ts'
-import { Endpoint, passed, Replica, textOf } from './replicas.ts'
+import { Endpoint, passed, Replica } from './replicas.ts'
 
 const ACME = 'acme' as OrgId
 
@@ -32,6 +32,11 @@ async function tokenKeys(): Promise<string[]> {
 
 async function leaseKeys(): Promise<string[]> {
   return (await server.cli('--scan', '--pattern', '*:l')).split('\n').filter((key) => key !== '')
+}
+
+/** Resolves when somebody has a lease, with its key. */
+async function untilHeld(): Promise<string> {
+  return await eventually(async () => (await leaseKeys())[0], 'a lease')
 }
 
 /** Resolves when nobody has a lease: its end is told behind the answer. Long before the lease would end by itself. */
@@ -120,18 +125,11 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
 })
 
 describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
-  test('and outlives its lease: one replica mints beside it, and the next lease is long enough', async () => {
-    endpoint.latencyMs = 1_800
+  test('as a call may be: all wait for it', async () => {
+    endpoint.latencyMs = 2_100
     await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 3_000 })
     await Promise.all(replicas.map((replica) => replica.mint('acme')))
-    expect(endpoint.calls).toHaveLength(2)
-    await passed(endpoint.latencyMs) // the second one publishes, too
-    // One that has just started would have a shorter lease, and waits all the same.
-    await using fresh = await Replica.start(1, server.port, endpoint, { mintTimeoutMs: 3_000 })
-    const first = replicas[0]!.mint('globex')
-    await passed(100)
-    await Promise.all([first, ...[...replicas, ...fresh].map((replica) => replica.mint('globex'))])
-    expect(endpoint.calls).toHaveLength(3)
+    expect(endpoint.calls).toHaveLength(1)
   })
 
   test('and outlives its request: the token is published', async () => {
@@ -144,13 +142,29 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
     expect(await two!.text('acme')).toBe('acme.1')
   })
 
+  test('because a stranger has one lease after the other: a mint comes all the same', async () => {
+    await using replicas = await Replica.start(1, server.port, endpoint, { mintTimeoutMs: 2_000 })
+    endpoint.gate = new Gate()
+    const first = replicas[0]!.mint('acme')
+    const key = await untilHeld()
+    endpoint.gate.open()
+    const held = await first
+    await untilFree()
+    await during([() => server.cli('set', key, 'stranger', 'px', '1500')], async () => {
+      await untilHeld()
+      const startedAt = performance.now()
+      expect(await replicas[0]!.text('acme', { replaces: held })).toBe('acme.2')
+      expect(performance.now() - startedAt).toBeGreaterThanOrEqual(1_800)
+    })
+  })
+
   test('because its replica is dead: another mints when the lease ends, in time, and asks no more after a failure', async () => {
     const silent = Object.assign(new Endpoint(), { latencyMs: 60_000 })
     for (const fails of [false, true]) {
       const org = `org-${fails}`
       await using dying = new Replica(server.port, silent, { mintTimeoutMs: 2_000 })
       dying.mint(org).catch(() => undefined)
-      await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
+      await untilHeld()
       await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs: 2_000 })
       if (fails) endpoint.failure = () => new TokenError('token_endpoint_unavailable', 'it failed')
       const startedAt = performance.now()
@@ -169,11 +183,12 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
 
 describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
   test('waits until its token is published', async () => {
-    endpoint.latencyMs = 500
+    endpoint.gate = new Gate()
     const [replica] = await Replica.start(1, server.port, endpoint, { timeoutMs: 5_000 })
     const minted = replica!.mint('acme')
-    await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
+    await untilHeld()
     await server.cli('client', 'pause', '1500', 'all')
+    endpoint.gate.open()
     await minted
     expect(replica!.told.asked).toEqual(['probe ok', 'claim acquired'])
     await replica!.fleet.close()
@@ -222,13 +237,14 @@ describe.skipIf(lacks('redis-server'))('a rotation of the App secret', () => {
   })
 
   test('during a mint: its token is shared under the new secret only, and its lease ends', async () => {
-    endpoint.latencyMs = 300
+    endpoint.gate = new Gate()
     await using replicas = await Replica.start(3, server.port, endpoint, { secret: 'old' })
     const [one, two, stranger] = replicas
     const minted = one!.text('acme')
-    await eventually(async () => (await leaseKeys()).length === 1 || undefined, 'its lease')
+    await untilHeld()
     one!.fleet.secretReplaced(new Secret('new'))
     two!.fleet.secretReplaced(new Secret('new'))
+    endpoint.gate.open()
     expect(await minted).toBe('acme.1')
     await untilPublished()
     expect(await two!.text('acme')).toBe('acme.1')
@@ -245,7 +261,7 @@ describe.skipIf(lacks('redis-server'))('a rotation of the App secret', () => {
       one!.fleet.secretReplaced(new Secret(secret))
       held = await minted
     }
-    expect(textOf(await one!.mint('acme', { replaces: held }))).toBe('acme.5')
+    expect(await one!.text('acme', { replaces: held })).toBe('acme.5')
     expect(performance.now() - startedAt).toBeLessThan(15_000)
   })
 })

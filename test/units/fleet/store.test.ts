@@ -27,7 +27,7 @@ interface ClaimChanges {
 
 async function claimFrom(store: RedisStore, name: string, owner: string, changes: ClaimChanges = {}) {
   const { leaseMs = LEASE_MS, maxAgeMs = SPAN_MS, except = '' } = changes
-  return await store.ask(CLAIM, name, [owner, `${leaseMs}`, `${SPAN_MS}`, `${maxAgeMs}`, except])
+  return await store.ask(CLAIM, name, [owner, `${leaseMs}`, `${maxAgeMs}`, except])
 }
 
 async function publishTo(store: RedisStore, name: string, owner: string, token: StoredToken) {
