@@ -86,7 +86,9 @@ export class Budget implements TokenSource {
       try {
         const withinMs = failure === undefined ? undefined : restMs()
         const token = await this.#source.mint(org, { ...options, withinMs })
-        this.#succeeded(org)
+        this.#answers = 'others'
+        this.pace = Math.min(this.pace * 2, 1)
+        this.#troubles.delete(org)
         return token
       } catch (error) {
         if (!(error instanceof TokenError)) throw error
@@ -111,16 +113,7 @@ export class Budget implements TokenSource {
     if (trouble === undefined || leftMs <= 0) return undefined
     const { error } = trouble
     if (error.trouble === 'refusal') return error
-    const { code, message, trouble: kind, tokenEndpointStatus, isOfMinter, note } = error
-    const retryAfterSeconds = Math.ceil(leftMs / 1_000)
-    const told = { trouble: kind, retryAfterSeconds, tokenEndpointStatus, isOfMinter, note }
-    return new TokenError(code, message, told)
-  }
-
-  #succeeded(org: OrgId): void {
-    this.#answers = 'others'
-    this.pace = Math.min(this.pace * 2, 1)
-    this.#troubles.delete(org)
+    return new TokenError(error.code, error.message, { ...error, retryAfterSeconds: Math.ceil(leftMs / 1_000) })
   }
 
   /** Begins a pause of the Org, unless the call is repeated. */

@@ -1,7 +1,7 @@
 /**
  * The tokens of one Org: which of them a request gets, and what the service's answers say about them. The rules are those of
- * docs/tokens.md, in its words. Pure: `now` is in monotonic milliseconds; `day` is the time of day, or 0 where nobody has read
- * it; `random` is at least 0 and below 1.
+ * docs/tokens.md, in its words. Pure: `now` is in monotonic milliseconds; `day` is the time of day; `random` is at least 0 and
+ * below 1.
  */
 
 import type { AccessToken, MintReason } from './token-source.ts'
@@ -25,6 +25,24 @@ export interface Repeatability {
   readonly isKept: boolean
   /** GET or HEAD. */
   readonly isSafe: boolean
+}
+
+export interface ServiceAnswer extends Repeatability {
+  readonly token: AccessToken
+  /** Monotonic milliseconds. */
+  readonly sentAt: number
+  readonly status: number
+  /** The value of `WWW-Authenticate`, or an empty string. */
+  readonly challenge: string
+}
+
+/** Why a request caused a mint. Its next answer tells whether that helped. */
+export interface Cause {
+  readonly token: AccessToken
+  /** What the request got with the token; 0 if it was not sent with that. */
+  readonly status: number
+  /** Monotonic milliseconds. */
+  readonly at: number
 }
 
 /** What a request waits for before it is sent. */
@@ -63,7 +81,7 @@ export class OrgTokens {
   row = 0 // requests whose first answer with the current token was neither accepted nor without meaning
   #renewAgeMs = Number.POSITIVE_INFINITY // from this age on, a request renews the token
   #renewsAhead = true // until that has brought no later end
-  #cause: object | undefined // the request that caused a mint, until it is answered
+  #cause: Cause | undefined // of a mint, until its request is answered
   #useless = 0 // mints in a row that did not help,
   #pausedUntil = 0 // and the end of the pause after the last
   learnedStatus: number | undefined // it rejects a token, too, where a GET or HEAD gets it
@@ -97,11 +115,6 @@ export class OrgTokens {
   /** The current token is in the last part of its known life. */
   isDueAt(now: number, day: number): boolean {
     return this.current.ageAt(now, day) >= this.#renewAgeMs
-  }
-
-  /** Ages depend on the time of day. */
-  readsDay({ isKept }: Repeatability): boolean {
-    return !isKept || this.#former !== undefined || this.#hasKnownEnd(this.current)
   }
 
   isYoungAt(now: number, day: number): boolean {
@@ -168,15 +181,7 @@ export class OrgTokens {
 
   // ---- what the service says
 
-  meaningOf({
-    status,
-    challenge,
-    isSafe,
-  }: {
-    readonly status: number
-    readonly challenge: string
-    readonly isSafe: boolean
-  }): Meaning {
+  meaningOf({ status, challenge, isSafe }: ServiceAnswer): Meaning {
     const { rejectedStatuses } = this.#rules
     if (status >= 200 && status <= 299) return 'accepted'
     if (INSUFFICIENT_SCOPE.test(challenge)) return 'neither'
@@ -210,37 +215,31 @@ export class OrgTokens {
     if (!this.isYoungAt(now, day)) this.#doubt = { by, since: now }
   }
 
-  /** The next answer to `request` tells whether its mint helps. */
-  causeMint(request: object): void {
+  causeMint(cause: Cause): void {
     if (this.#hasEndedAgain) this.#useless = 0
-    this.#cause = request
+    this.#cause = cause
   }
 
-  isCause(request: object): boolean {
-    return this.#cause === request
+  /** Rejections may cause mints again. Returns false if another cause is in its place, or none. */
+  endCause(cause: Cause): boolean {
+    const isMine = this.#cause === cause
+    if (isMine) this.#cause = undefined
+    return isMine
   }
 
-  /** `status`: what the request got with the token before; 0 if it was not sent with that. */
-  noteHelpfulMint(request: object, status: number): void {
-    if (this.#cause !== request) return
-    this.#cause = undefined
+  /** The new token was accepted. */
+  noteHelpfulMint({ status }: Cause): void {
     this.#useless = this.#pausedUntil = 0
     if (this.learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
   }
 
-  /** The new token was not accepted, or nobody knows. `gaveSame`: the endpoint gave the same token again. */
-  noteUselessMint(request: object, gaveSame: boolean, now: number): void {
-    if (this.#cause !== request) return
-    this.#cause = undefined
+  /** It was not, or nobody knows. */
+  noteUselessMint({ token }: Cause, now: number): void {
     const { rejectedCooldownMs } = this.#rules
+    const gaveSame = token === this.current
     const firstMs = gaveSame ? Math.min(SAME_TOKEN_PAUSE_MS, rejectedCooldownMs) : rejectedCooldownMs
     this.#pausedUntil = Math.floor(now + Math.min(firstMs * 2 ** this.#useless, rejectedCooldownMs * LONGEST_PAUSE))
     this.#useless += 1
-  }
-
-  /** Its mint has failed, or brought a token that was minted before. */
-  releaseCause(request: object): void {
-    if (this.#cause === request) this.#cause = undefined
   }
 
   /** A GET or HEAD got it with the new token, too. */

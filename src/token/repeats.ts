@@ -1,16 +1,7 @@
 /** One request on its way to an answer: whether it is sent again, and with which token. Pure, as `org-tokens.ts` is. */
 
-import { LONG_ROW, type OrgTokens, type Repeatability } from './org-tokens.ts'
+import { type Cause, LONG_ROW, type OrgTokens, type ServiceAnswer } from './org-tokens.ts'
 import type { AccessToken } from './token-source.ts'
-
-export interface ServiceAnswer extends Repeatability {
-  readonly token: AccessToken
-  /** Monotonic milliseconds. */
-  readonly sentAt: number
-  readonly status: number
-  /** The value of `WWW-Authenticate`, or an empty string. */
-  readonly challenge: string
-}
 
 /** Undefined: the client gets the answer. Otherwise, the request is sent again: with `token`, after a pause, or after a mint. */
 export type Next =
@@ -38,7 +29,7 @@ export class Repeats {
   #waitsUntil = Number.POSITIVE_INFINITY // for a young token to be known
   #rejections = 0
   #hasRetried = false // with a token that was accepted lately
-  #cause: { readonly token: AccessToken; readonly status: number; readonly at: number } | undefined // of its mint
+  #cause: Cause | undefined // of its mint
   #isLast = false // the client gets the next answer, whatever it is
   outcome: RejectionOutcome | undefined // set at the end, if a token was rejected
 
@@ -78,7 +69,7 @@ export class Repeats {
   #accept(org: OrgTokens, { token, sentAt }: ServiceAnswer): undefined {
     org.noteAccepted(token, sentAt)
     if (this.#rejected.size > 0) this.outcome = 'repeated'
-    if (this.#cause !== undefined) org.noteHelpfulMint(this, this.#cause.status)
+    if (this.#cause !== undefined && org.endCause(this.#cause)) org.noteHelpfulMint(this.#cause)
   }
 
   /** The client gets the answer. */
@@ -88,9 +79,9 @@ export class Repeats {
     now: number,
     outcome: RejectionOutcome = 'passed',
   ): undefined {
-    if (this.#rejected.size > 0) this.outcome = org.isCause(this) ? 'useless' : outcome
+    const wasCause = this.end(org, now)
+    if (this.#rejected.size > 0) this.outcome = wasCause ? 'useless' : outcome
     if (this.#rejected.size > 1 && isSafe) org.forgetStatus(status)
-    this.end(org, now)
   }
 
   /** A row of other answers rejects the token. */
@@ -121,7 +112,7 @@ export class Repeats {
   /** Only the request that causes a mint, and joins none, tells whether it helped. `status` is 0 if it was not sent before. */
   causeMint(org: OrgTokens, now: number, status = 0): void {
     this.#cause = { token: org.current, status, at: Math.floor(now) }
-    if (org.minting !== 'rejected') org.causeMint(this)
+    if (org.minting !== 'rejected') org.causeMint(this.#cause)
   }
 
   /** The mint that the request waited for has brought this token. */
@@ -133,12 +124,14 @@ export class Repeats {
   }
 
   releaseCause(org: OrgTokens): void {
+    if (this.#cause !== undefined) org.endCause(this.#cause)
     this.#cause = undefined
-    org.releaseCause(this)
   }
 
-  /** The request gets no further answer: it was answered, has failed, or its client has left. */
-  end(org: OrgTokens, now: number): void {
-    if (this.#cause !== undefined) org.noteUselessMint(this, this.#cause.token === org.current, now)
+  /** The request gets no further answer: it was answered, has failed, or its client has left. Returns true if it had caused a mint. */
+  end(org: OrgTokens, now: number): boolean {
+    if (this.#cause === undefined || !org.endCause(this.#cause)) return false
+    org.noteUselessMint(this.#cause, now)
+    return true
   }
 }

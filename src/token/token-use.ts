@@ -1,8 +1,8 @@
 /** The way of one request to its tokens: waits for the first one and, after each answer, does what the rules say. */
 
 import type { OrgId } from '../org-id.ts'
-import type { OrgTokens, Repeatability } from './org-tokens.ts'
-import { Repeats, type ServiceAnswer } from './repeats.ts'
+import type { OrgTokens, Repeatability, ServiceAnswer } from './org-tokens.ts'
+import { Repeats } from './repeats.ts'
 import type { TokenCache, TokenLookup, Waiter } from './token-cache.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
