@@ -15,13 +15,20 @@ export function contextTrusting(
   others: 'others too' | 'no others' = 'others too',
 ): SecureContext | undefined {
   if (further === undefined && shown === undefined) return undefined
+  if (last !== undefined && shown === undefined && last.further === further && last.others === others)
+    return last.context
   const trusted = further === undefined || others === 'no others' ? [] : runtimeCertificates()
-  return tls.createSecureContext({
+  const context = tls.createSecureContext({
     // Without the last, only a root would be trusted, not an intermediate that `further` holds.
     ...(further !== undefined && { ca: [...trusted, further], allowPartialTrustChain: true }),
     ...(shown ?? NO_RENEGOTIATION),
   })
+  if (shown === undefined) last = { further, others, context }
+  return context
 }
+
+/** Most often, all services that a process calls have the same CA. */
+let last: { readonly further: string | undefined; readonly others: string; readonly context: SecureContext } | undefined
 
 /** Each renegotiation is a handshake more. Only old servers that ask for a certificate late have a reason to begin one. */
 export const NO_RENEGOTIATION = { secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const
