@@ -11,8 +11,8 @@ export default defineConfig({
     maxWorkers: 6, // the tests mostly wait: two cores carry six of them
     isolate: false, // a worker loads the program once, and not for each file
     // Not a limit on anything but a hang: on a busy machine, the slowest file takes ten times as long as on a quiet one.
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    testTimeout: 120_000,
+    hookTimeout: 120_000,
   },
   // Node 20 has no `await using` of its own: it is lowered for the tests.
   oxc: { target: 'es2022' },

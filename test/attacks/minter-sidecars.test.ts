@@ -236,6 +236,7 @@ test('a certificate was stolen, and its CA is taken away: it gets nothing, on an
       socket.write(bytes)
       socket.once('data', (data) => resolve(String(data).split('\r\n')[0] ?? ''))
       socket.once('close', () => resolve('closed'))
+      if (socket.closed) resolve('closed')
     })
   const open = connect()
   open.on('error', () => undefined)
