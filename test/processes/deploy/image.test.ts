@@ -1,9 +1,7 @@
 /** The contents of the Dockerfile. `deploy/check-image.sh` builds and runs the image with a container engine. */
 
-import { spawnSync } from 'node:child_process'
-import { cpSync, existsSync, symlinkSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
-import { makeFolder } from '../../support/folder.ts'
 import { projectFilesBelow, projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
 import { START_ARGS } from '../../support/spawn-proxy.ts'
 
@@ -92,22 +90,6 @@ describe('the builder', () => {
   const copied = [...build, ...image]
     .filter(({ name, argument }) => name === 'COPY' && !argument.startsWith('--from'))
     .flatMap(({ argument }) => argument.split(' ').slice(0, -1))
-
-  test('builds the program from exactly these files', async () => {
-    await using folder = await makeFolder()
-    const { at } = folder
-    const sources = argumentsOf(build, 'COPY').flatMap((argument) => argument.split(' ').slice(0, -1))
-    for (const source of sources) cpSync(projectPath(source), at(source), { recursive: true })
-    // In place of `npm ci`: the same packages.
-    symlinkSync(projectPath('node_modules'), at('node_modules'))
-    const { status, stderr } = spawnSync('npm', ['run', '-s', 'build'], { cwd: folder.path, encoding: 'utf8' })
-    expect(status, stderr).toBe(0)
-    // What the last stage copies, and nothing else, is a program that runs.
-    cpSync(at('dist'), at('image/dist'), { recursive: true })
-    cpSync(projectPath('package.json'), at('image/package.json'))
-    const { stdout } = spawnSync(process.execPath, [at('image/dist/main.js'), '--version'], { encoding: 'utf8' })
-    expect(stdout).toContain(manifest.version)
-  })
 
   test('gets only the files that it copies', () => {
     expect(everything).toBe('*')

@@ -4,8 +4,8 @@ import { spawnSync } from 'node:child_process'
 import { cpSync, rmSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
-import { makeFolder } from '../../support/folder.ts'
-import { projectPath, readManifest, readProjectFile } from '../../support/project-files.ts'
+import { makeFolder } from '../support/folder.ts'
+import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
 
 const { files, version } = readManifest()
 
