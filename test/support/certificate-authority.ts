@@ -1,6 +1,7 @@
 /** A certificate authority made by openssl, for certificates that have to be new: short-lived ones, and those of clients. */
 
 import { execFileSync } from 'node:child_process'
+import { generateKeyPairSync } from 'node:crypto'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 
@@ -52,7 +53,8 @@ export class CertificateAuthority {
   }
 
   #newKey(name: string): void {
-    this.#openssl('genpkey', '-algorithm', 'EC', '-pkeyopt', 'ec_paramgen_curve:P-256', '-out', `${name}.key`)
+    const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-256' })
+    writeFileSync(join(this.#folder, `${name}.key`), privateKey.export({ format: 'pem', type: 'pkcs8' }))
   }
 
   #request(name: string, commonName: string, extension: string | undefined): void {

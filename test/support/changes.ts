@@ -100,7 +100,7 @@ export class Gate {
   }
 }
 
-/** For a state without events, such as a file or another process: polls it. */
+/** For a state without events, such as a file or another process: polls it, less often the longer that takes. */
 export async function eventually<T>(
   look: () => T | undefined | Promise<T | undefined>,
   what: string,
@@ -113,6 +113,6 @@ export async function eventually<T>(
     const tookMs = performance.now() - startedAt
     if (tookMs > deadlineMs && tookMs > scaled(deadlineMs))
       throw new Error(`not within ${Math.round(tookMs)} ms: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 5))
+    await new Promise((resolve) => setTimeout(resolve, 5 + tookMs / 20))
   }
 }

@@ -119,12 +119,19 @@ export const STAND_INS = {
 
 export type StandInName = keyof typeof STAND_INS
 
-/** As services give them. */
-export function newSecret(name: StandInName): string {
+/** Making one takes a tenth of a second or more. */
+const privateKeys = new Map<string, string>()
+
+/** As services give them: the first one, or that of a rotation. */
+export function secretOf(name: StandInName, which: 'first' | 'next' = 'first'): string {
   const { proof } = STAND_INS[name]
   if (proof === 'basic' || proof === 'form')
     return `secret-${generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' }).d}`
-  return String(generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'pem', type: 'pkcs1' }))
+  const made =
+    privateKeys.get(which) ??
+    String(generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'pem', type: 'pkcs1' }))
+  privateKeys.set(which, made)
+  return made
 }
 
 export class StandIn implements AsyncDisposable {
@@ -232,7 +239,7 @@ export class StandIn implements AsyncDisposable {
 
 export async function startStandIn(name: StandInName): Promise<StandIn> {
   const description: Description = STAND_INS[name]
-  const secret = newSecret(name)
+  const secret = secretOf(name)
   const service = await startService({ appId: '123456', appSecret: secret, acceptsAnyToken: true })
   const endpoint = description.isOnSameHost === true ? service.origin : await startOrigin()
   return new StandIn(description, secret, service, endpoint)

@@ -31,6 +31,7 @@ export class ProxyUnderTest implements AsyncDisposable {
   /** All settings that it was started with, without its files. */
   readonly settings: ProxySettings
   readonly #lines: string[]
+  readonly #parsed: LogLine[] = []
   readonly #changes: Changes
   readonly #folder: Folder
 
@@ -86,8 +87,10 @@ export class ProxyUnderTest implements AsyncDisposable {
     return this.#lines.join('')
   }
 
+  /** Each line is parsed once: conditions look again and again. */
   get logs(): LogLine[] {
-    return this.#lines.map((line) => JSON.parse(line))
+    for (let i = this.#parsed.length; i < this.#lines.length; i++) this.#parsed.push(JSON.parse(this.#lines[i] ?? ''))
+    return [...this.#parsed]
   }
 
   /** The line of the request with this path, once it has ended. */

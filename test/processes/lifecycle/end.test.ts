@@ -54,12 +54,12 @@ async function startWithoutReader(): Promise<ChildProcess> {
   return child
 }
 
-/** Fills the pipe and all buffers with 1,500 lines of over 4 KiB. */
+/** Fills the pipe, at both ends, with 300 lines of over a KiB; the rest waits in the program. */
 async function startWithIdleReader(): Promise<ChildProcess> {
   const child = await start('pipe')
   child.stdout?.pause()
   using client = new KeepAliveClient(socket)
-  for (let i = 0; i < 1_500; i++) await client.get(`/v2/${'p'.repeat(4_096)}`, 'acme')
+  for (let i = 0; i < 300; i++) await client.get(`/v2/${'p'.repeat(1_024)}`, 'acme')
   return child
 }
 
@@ -143,7 +143,7 @@ describe.skipIf(lacks('script'))('in a terminal', () => {
     const { port } = await terminal.ready()
     terminal.child.stdout?.pause()
     using client = new KeepAliveClient(port)
-    for (let i = 0; i < 500; i++) await client.get(`/v2/${'p'.repeat(4_096)}`, 'acme')
+    for (let i = 0; i < 100; i++) await client.get(`/v2/${'p'.repeat(1_024)}`, 'acme')
     process.kill(pid, 'SIGTERM')
     await untilEnded(pid)
     terminal.child.stdout?.resume()

@@ -11,7 +11,7 @@ import { request } from '../../support/raw-client.ts'
 import { serviceForFile } from '../../support/service-for-file.ts'
 import { spawnProxy } from '../../support/spawn-proxy.ts'
 
-const STARTS = 8
+const STARTS = 4
 const INSPECTOR = /Debugger listening on ws:\/\/127\.0\.0\.1:(\d+)/
 
 const served = serviceForFile()

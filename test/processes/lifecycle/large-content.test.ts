@@ -10,7 +10,7 @@ import { startSandbox } from '../../../src/sandbox/sandbox.ts'
 import { type ProxyProcess, startProxyProcess } from '../../support/proxy-process.ts'
 
 const MIB = 1024 ** 2
-const CONTENT_MIB = 192
+const CONTENT_MIB = 96
 /** The process may grow by this much. */
 const ROOM_BYTES = 48 * MIB
 const block = Buffer.alloc(MIB, 'x')
@@ -20,8 +20,8 @@ let proxy: ProxyProcess
 beforeAll(async () => {
   proxy = await startProxyProcess(sandbox)
   // Warm-up: loads the code and makes the first buffers before anything is measured.
-  await download(64)
-  await upload(64)
+  await download(48)
+  await upload(48)
 })
 afterAll(async () => {
   await proxy[Symbol.asyncDispose]()
@@ -42,7 +42,7 @@ async function download(mebibytes: number, isSlow = false): Promise<void> {
   const response = await send(`bytes?size=${mebibytes * MIB}`, 'GET')
   let received = 0
   for await (const chunk of response) {
-    if (isSlow && Math.floor(received / (64 * MIB)) < Math.floor((received + chunk.length) / (64 * MIB))) await paused()
+    if (isSlow && Math.floor(received / (32 * MIB)) < Math.floor((received + chunk.length) / (32 * MIB))) await paused()
     received += chunk.length
   }
   expect(received).toBe(mebibytes * MIB)

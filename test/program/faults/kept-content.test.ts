@@ -28,7 +28,7 @@ test.each([
   for (const client of clients) await client[Symbol.asyncDispose]()
 })
 
-const UPLOADS = 400
+const UPLOADS = 200
 const CONTENT = 'x'.repeat(60 * 1024)
 
 test('uploads that are answered with endless streams do not stay in memory', async () => {

@@ -12,7 +12,7 @@ import { startProxyProcess } from '../../support/proxy-process.ts'
 import { startService } from '../../support/service.ts'
 import { environmentFor, MAIN } from '../../support/spawn-proxy.ts'
 
-const REQUESTS = 12_000
+const REQUESTS = 5_000
 /** Length of the path, of which the log contains as much. All lines together exceed every buffer on their way. */
 const PATH_BYTES = 1_000
 const MAX_GROWTH_BYTES = 96 * 1024 * 1024

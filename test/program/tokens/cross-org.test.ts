@@ -12,11 +12,11 @@ import { startProxyProcess } from '../../support/proxy-process.ts'
 import { Random, withSeed } from '../../support/seed.ts'
 import type { ProxySettings } from '../../support/start-proxy.ts'
 
-const REQUESTS = 6_000
-const ORGS = 1_000
-const CONCURRENCY = 512
+const REQUESTS = 2_500
+const ORGS = 400
+const CONCURRENCY = 256
 /** Half of the traffic is for this many orgs, so that cached tokens are both used and evicted. */
-const BUSY_ORGS = 50
+const BUSY_ORGS = 20
 
 const SETTINGS: ProxySettings = {
   'tokens.maxOrgs': `${ORGS / 10}`,
@@ -28,7 +28,7 @@ const SETTINGS: ProxySettings = {
   'log.requests': 'off',
 }
 
-test('eviction, expiry and aborts over a thousand orgs', () =>
+test('eviction, expiry and aborts over four hundred orgs', () =>
   withSeed(async ({ seed }) => {
     await using service = await startOrgEcho({ tokenLifetimeMs: scaled(600) })
     await using proxy = await startProxyProcess(service, { settings: SETTINGS })

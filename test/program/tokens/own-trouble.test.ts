@@ -11,7 +11,7 @@ import { startService } from '../../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 import type { MintScript } from '../../support/token-endpoint.ts'
 
-const HEALTHY = 60
+const HEALTHY = 30
 
 async function isReady(proxy: ProxyUnderTest): Promise<boolean> {
   return (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status === 200

@@ -1,5 +1,5 @@
 /**
- * The App secret is replaced under hundreds of requests a second, in every way in which a file is replaced or damaged: no
+ * The App secret is replaced under a hundred requests a second, in every way in which a file is replaced or damaged: no
  * request fails, and the outcome of each content is logged once.
  */
 
@@ -56,7 +56,7 @@ class Traffic implements AsyncDisposable {
         this.failures.push(`${org}: ${error}`)
       }
       this.answered += 1
-      await new Promise((resolve) => setTimeout(resolve, 20))
+      await new Promise((resolve) => setTimeout(resolve, 50))
     }
   }
 }

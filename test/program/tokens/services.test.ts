@@ -13,7 +13,7 @@ import { eventually } from '../../support/changes.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { projectFilesBelow, projectPath, readProjectFile } from '../../support/project-files.ts'
-import { newSecret, STAND_INS, type StandIn, type StandInName, startStandIn } from '../../support/stand-ins.ts'
+import { STAND_INS, type StandIn, type StandInName, secretOf, startStandIn } from '../../support/stand-ins.ts'
 import { environmentOf, type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 import { ProbeClock } from '../../units/probe/run-probe.ts'
 import { KEY_CALLERS, startMinter, startSidecar } from '../minter/minters.ts'
@@ -59,7 +59,7 @@ describe.each(NAMES)('%s', (name) => {
 
   test.concurrent('the settings are accepted as they stand', async () => {
     await using folder = await makeFolder()
-    const env = { OAP_APP_SECRET_FILE: await folder.write('secret', newSecret(name)) }
+    const env = { OAP_APP_SECRET_FILE: await folder.write('secret', secretOf(name)) }
     expect((await loadConfig({ file: projectPath(pathOf(name)), env })).warnings).toEqual([])
   })
 
@@ -84,7 +84,7 @@ describe.each(NAMES)('%s', (name) => {
 
   test.concurrent('the secret replaced under load: no request fails', async () => {
     await using both = await startBoth(name, { 'tokens.lifetime': '300ms' })
-    await replaceUnderLoad(both, newSecret(name), [org, other])
+    await replaceUnderLoad(both, secretOf(name, 'next'), [org, other])
   })
 
   test('a sidecar of a minter gets the tokens, and has no secret', async () => {
@@ -103,7 +103,7 @@ describe.each(NAMES)('%s', (name) => {
   test.concurrent('a wrong secret: check --mint names the URL, and what the endpoint says', async () => {
     await using standIn = await startStandIn(name)
     await using settings = await settingsFor(name, standIn)
-    standIn.secrets = [newSecret(name)]
+    standIn.secrets = [secretOf(name, 'next')]
     let printed = ''
     const print = (text: string) => (printed += text)
     expect(await check({ file: settings.file, mint: org }, settings.env, print)).toBe(1)

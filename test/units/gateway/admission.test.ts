@@ -167,8 +167,8 @@ describe('for arbitrary requests', () => {
           expect(reached.pathname.startsWith('/api/')).toBe(true)
         },
       ),
-      { numRuns: 20_000 },
+      { numRuns: 4_000 },
     )
-    expect(admissions).toBeGreaterThan(1_000)
+    expect(admissions).toBeGreaterThan(400)
   })
 })
