@@ -5,7 +5,6 @@ import { createInterface } from 'node:readline/promises'
 import { LiveConnections, openMintOrigin, openOrigin, openWire } from '../app/origin.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
-import { settingsByKey } from '../config/settings.ts'
 import type { Environment } from '../config/settings-file.ts'
 import { isForwardable } from '../gateway/targets.ts'
 import { tokenPathTest } from '../gateway/token-paths.ts'
@@ -114,7 +113,7 @@ async function ask(
     return {
       ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org: task.org, path },
       ...{ mints: asker.mints.length, gets: asker.gets.length, durationMs: clock.now() - startedAt },
-      ...{ findings, settings: settingsFrom(facts, text, defaults()), notes: notesFrom(facts) },
+      ...{ findings, settings: settingsFrom(facts, text, declaration.shape.tokens.parse({})), notes: notesFrom(facts) },
       // Its switches know no other host.
       sandbox: {
         ...switchesFrom(facts, `${endpoint.method} ${endpoint.path.split('?')[0]}`, task.org),
@@ -125,16 +124,6 @@ async function ask(
     }
   } finally {
     asker.close()
-  }
-}
-
-function defaults() {
-  const { settleTimeMs, mintTimeoutMs } = declaration.shape.tokens.shape
-  return {
-    endpoint: String(settingsByKey.get('tokens.endpoint')?.defaultValue),
-    field: String(settingsByKey.get('tokens.field')?.defaultValue),
-    settleTimeMs: settleTimeMs.parse(undefined),
-    mintTimeoutMs: mintTimeoutMs.parse(undefined),
   }
 }
 

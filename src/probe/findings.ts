@@ -22,26 +22,32 @@ export interface Facts {
   /** 0 if no connection rejected a new token. `share` of them did at first. */
   readonly delay?: { readonly leastMs: number; readonly mostMs: number; readonly share: number }
   /** Of a made-up token. */
-  readonly unknownStatus?: number
-  readonly endedStatus?: number
-  readonly unknownOrgStatus?: number
+  readonly unknownStatus?: number | undefined
+  /** What a token was answered that had ended. */
+  readonly end?: { readonly status: number | undefined; readonly text: string }
+  readonly unknownOrgStatus?: number | undefined
   /** Two tokens ended at this age, the first in use, the second left alone. */
   readonly life?: { readonly leastMs: number; readonly mostMs: number }
 }
 
-export interface Judgement {
-  readonly finding: Finding
+/** What was found, and a `value` for the questions behind it. */
+export interface Answer<T> extends Omit<Finding, 'about'> {
   readonly facts: Facts
+  readonly value: T
 }
 
-const judgement =
+const answer =
   (outcome: Finding['outcome']) =>
-  (about: string, says: string, evidence: string, facts: Facts = {}) =>
-    ({ finding: { about, outcome, says, evidence }, facts }) satisfies Judgement
+  (says: string, evidence: string, facts: Facts = {}): Answer<undefined> => ({
+    outcome,
+    says,
+    evidence,
+    facts,
+    value: undefined,
+  })
 
-export const seen = judgement('seen')
-export const notSeen = judgement('not seen')
-export const unasked = (about: string, reason: string) => judgement('could not be asked')(about, '', reason)
+export const seen = answer('seen')
+export const notSeen = answer('not seen')
 
 /** A question cannot be asked. The message is the reason. */
 export class Unaskable extends Error {}

@@ -1,7 +1,7 @@
 /** How long a token lives: one is used all the time, and another one left alone. */
 
 import type { Asker, Got, ProbeToken } from './asker.ts'
-import { type Facts, type Judgement, notSeen, seen, span, Unaskable } from './findings.ts'
+import { type Answer, type Facts, notSeen, seen, span, Unaskable } from './findings.ts'
 import { endOf, look, untilAccepted } from './trials.ts'
 
 export interface LivesTask {
@@ -23,7 +23,6 @@ interface End {
 }
 
 export interface Watched {
-  readonly judgement: Judgement
   /** The age to which the token in use was accepted. */
   readonly acceptedMs: number
   readonly end: End | undefined
@@ -40,7 +39,7 @@ const PROOF = 'then a new token was accepted'
  * stay short beside the whole time.
  * @throws {Unaskable}
  */
-export async function watchInUse(task: LivesTask): Promise<Watched> {
+export async function watchInUse(task: LivesTask): Promise<Answer<Watched>> {
   const { asker, waitMs, mint, liveSideBySide, matureMs } = task
   const endsAt = asker.now() + waitMs
   const used = await mint()
@@ -65,11 +64,11 @@ export async function watchInUse(task: LivesTask): Promise<Watched> {
   }
   const acceptedMs = used.acceptedAt - used.gotAt
   const every = `used every ${span(longestPauseMs)}`
-  const judgement =
+  const answer =
     end === undefined
-      ? notSeen('life in use', `No token in use ended within ${span(acceptedMs)}.`, `${every}; ${evidence}`)
-      : seen('life in use', `A token in use ended ${whenOld(acceptedMs, end.ageMs)}.`, `${every}; ${PROOF}`)
-  return { judgement, acceptedMs, end, alone, endsAt }
+      ? notSeen(`No token in use ended within ${span(acceptedMs)}.`, `${every}; ${evidence}`)
+      : seen(`A token in use ended ${whenOld(acceptedMs, end.ageMs)}.`, `${every}; ${PROOF}`, { end: end.got })
+  return { ...answer, value: { acceptedMs, end, alone, endsAt } }
 }
 
 /**
@@ -103,16 +102,13 @@ async function leaveAlone(
 ) {
   if (token === undefined) throw new Unaskable('a new token may end the one before')
   const { asker } = task
-  const about = 'life left alone'
   await asker.sleepUntil(at)
   const idle = `not used for ${span(asker.now() - token.acceptedAt)}`
   const end = (await look(asker, token)).verdict === 'accepted' ? undefined : await provenEnd(task, token)
   const leastMs = token.acceptedAt - token.gotAt
-  if (end === undefined) {
-    return { judgement: notSeen(about, `A token that was left alone did not end within ${span(leastMs)}.`, idle) }
-  }
+  if (end === undefined) return notSeen(`A token that was left alone did not end within ${span(leastMs)}.`, idle)
   const says = `A token that was left alone ended ${whenOld(leastMs, end.ageMs)}.`
-  return { judgement: seen(about, says, `${idle}; ${PROOF}`, factsOf(leastMs, end.ageMs)), end }
+  return seen(says, `${idle}; ${PROOF}`, { end: end.got, ...factsOf(leastMs, end.ageMs) })
 }
 
 async function provenEnd({ asker, mint }: LivesTask, token: ProbeToken): Promise<End | undefined> {

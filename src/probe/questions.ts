@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 import type { Asker, Got, Mint, ProbeToken } from './asker.ts'
-import { type Facts, type Finding, type Judgement, notSeen, seen, span, Unaskable, unasked } from './findings.ts'
+import { type Answer, type Facts, type Finding, notSeen, seen, span, Unaskable } from './findings.ts'
 import { askLeftAlone, watchInUse } from './lives.ts'
 import { ALL, askRound, CONNECTIONS, count, endOf, follow, LONGEST_DELAY_MS, look, untilAccepted } from './trials.ts'
 
@@ -18,9 +18,6 @@ export interface Task {
   readonly url: string
 }
 
-/** What a question leaves to the next ones: the answer, or `Unaskable` with the reason why there is none. */
-type Had<T> = () => T
-
 /** How long a former token may outlive its successor's mint, before that counts as living side by side. */
 const GRACE_MS = 3_000
 /** A token that ends by itself may do so behind a mint once, hardly so often. */
@@ -33,8 +30,6 @@ export class Questions {
   readonly #task: Task
   /** A token that is younger may not be known everywhere. */
   #matureMs = LONGEST_DELAY_MS
-  /** What a token was answered that had ended. */
-  #end: Got | undefined
 
   constructor(asker: Asker, task: Task) {
     this.#asker = asker
@@ -43,69 +38,65 @@ export class Questions {
 
   /** Each one is asked, or told with the reason why it cannot be, also once the probe was interrupted. */
   async askAll(): Promise<void> {
-    await this.#ask('no token', async () =>
-      this.#tell(rejectionOf('no token', 'A request without a token', await look(this.#asker, undefined))),
-    )
+    const asker = this.#asker
+    const { waitMs } = this.#task
+    await this.#ask('no token', async () => judgeRejection('A request without a token', await look(asker, undefined)))
     const mint = await this.#ask('token endpoint', () => this.#askEndpoint())
-    await this.#ask('answer', async () => this.#tell(judgeMembers(mint(), this.#asker.field)))
-    await this.#ask('stated end', async () => this.#tell(judgeStatedEnd(mint())))
     const first = () => tokenOf(mint())
-    const madeUp = await this.#ask('made-up token', () => this.#askMadeUp(first()))
+    await this.#ask('answer', async () => judgeMembers(mint(), asker.field))
+    await this.#ask('stated end', async () => judgeStatedEnd(mint()))
+    const madeUp = await this.#ask('made-up token', async () => {
+      const got = await look(asker, madeUpLike(first()))
+      return { ...judgeRejection('A made-up token', got, { unknownStatus: got.status }), value: got }
+    })
     const path = await this.#ask('good token', () => this.#askPath(first(), madeUp()))
     const second = await this.#ask('same token', () => this.#askSameToken(first()))
-    await this.#ask('delay', async () => {
+    const both = (): [ProbeToken, ProbeToken] => {
       path()
-      await this.#askDelay(second()(), first())
-    })
-    await this.#ask('one live token', async () => {
-      path()
-      await this.#askSuccession(first(), second()())
-    })
+      if (second().secret.equals(first().secret)) throw new Unaskable('the endpoint gives the same token again')
+      return [first(), second()]
+    }
+    await this.#ask('delay', async () => this.#askDelay(...both()))
+    await this.#ask('one live token', async () => this.#askSuccession(...both()))
     await this.#ask('unknown Org', () => this.#askUnknownOrg())
     const lives = () => ({
-      asker: this.#asker,
-      waitMs: this.#task.waitMs,
+      asker,
+      waitMs,
       mint: async () => tokenOf(await this.#mint()),
       liveSideBySide: this.facts.endsFormer === false,
       matureMs: this.#matureMs,
     })
     const watched = await this.#ask('life in use', async () => {
-      if (this.#task.waitMs === 0) throw new Unaskable('it takes time: give --wait')
-      path()
-      second()()
-      return this.#note(await watchInUse(lives()))
+      if (waitMs === 0) throw new Unaskable('it takes time: give --wait')
+      both()
+      return watchInUse(lives())
     })
-    await this.#ask('life left alone', async () => this.#note(await askLeftAlone(lives(), watched())))
+    await this.#ask('life left alone', async () => askLeftAlone(lives(), watched()))
     await this.#ask('ended token', async () => {
-      if (this.#end === undefined) throw new Unaskable('no token is known to have ended')
-      this.#tell(rejectionOf('ended token', 'A token that has ended', this.#end, 'endedStatus'))
+      const { end } = this.facts
+      if (end === undefined) throw new Unaskable('no token is known to have ended')
+      return seen(`A token that has ended gets ${end.status}.`, end.text)
     })
-    this.#tell(judgeLimits(this.#asker))
+    await this.#ask('limits', async () => judgeLimits(asker))
   }
 
-  /** What cannot be asked is a finding, too. */
-  async #ask<T>(about: string, ask: () => Promise<T>): Promise<Had<T>> {
+  /**
+   * What cannot be asked is a finding, too. Resolves with a function that returns the value of the answer, or throws the reason
+   * why there is none.
+   */
+  async #ask<T>(about: string, question: () => Promise<Answer<T>>): Promise<() => T> {
     try {
-      const answer = await ask()
-      return () => answer
+      const { facts, value, ...found } = await question()
+      this.findings.push({ about, ...found })
+      this.facts = { ...this.facts, ...facts }
+      return () => value
     } catch (error) {
       if (!(error instanceof Unaskable)) throw error
-      this.#tell(unasked(about, error.message))
+      this.findings.push({ about, outcome: 'could not be asked', says: '', evidence: error.message })
       return () => {
         throw error
       }
     }
-  }
-
-  #tell({ finding, facts }: Judgement): void {
-    this.findings.push(finding)
-    this.facts = { ...this.facts, ...facts }
-  }
-
-  #note<T extends { readonly judgement: Judgement; readonly end?: { readonly got: Got } | undefined }>(answer: T): T {
-    this.#tell(answer.judgement)
-    this.#end = answer.end?.got ?? this.#end
-    return answer
   }
 
   /** Mints again after what says nothing: no answer, a fault, a page in place of JSON. */
@@ -122,7 +113,7 @@ export class Questions {
   }
 
   /** If the member of the configuration is missing, and one other looks like a token, that one is taken for it. */
-  async #askEndpoint(): Promise<Mint> {
+  async #askEndpoint(): Promise<Answer<Mint>> {
     const { url } = this.#task
     let mint = await this.#mint()
     const [candidate, ...others] = mint.candidates
@@ -130,38 +121,27 @@ export class Questions {
       this.#asker.field = candidate.split('.')
       mint = await this.#mint()
     }
-    const gives = mint.token === undefined ? notSeen : seen
-    const says = `${url} gives ${mint.token === undefined ? 'no token' : 'tokens'}.`
-    this.#tell(gives('token endpoint', says, `${mint.text}, in ${span(mint.endedAt - mint.at)}`))
-    return mint
+    const evidence = `${mint.text}, in ${span(mint.endedAt - mint.at)}`
+    const answer =
+      mint.token === undefined ? notSeen(`${url} gives no token.`, evidence) : seen(`${url} gives tokens.`, evidence)
+    return { ...answer, value: mint }
   }
 
-  async #askMadeUp(token: ProbeToken): Promise<Got> {
-    const got = await look(this.#asker, madeUpLike(token))
-    this.#tell(rejectionOf('made-up token', 'A made-up token', got, 'unknownStatus'))
-    return got
-  }
-
-  async #askPath(token: ProbeToken, madeUp: Got): Promise<void> {
+  async #askPath(token: ProbeToken, madeUp: Got): Promise<Answer<undefined>> {
     if (madeUp.verdict === 'accepted') throw new Unaskable('the path accepts a made-up token, too: give another --path')
     await untilAccepted(this.#asker, token)
-    this.#tell(seen('good token', 'The path accepts a good token, and rejects a made-up one.', madeUp.text))
+    return seen('The path accepts a good token, and rejects a made-up one.', madeUp.text)
   }
 
-  /** Resolves with the second token, for questions that need another one than the first. */
-  async #askSameToken(first: ProbeToken): Promise<Had<ProbeToken>> {
+  async #askSameToken(first: ProbeToken): Promise<Answer<ProbeToken>> {
     const second = tokenOf(await this.#mint())
     const isSameToken = first.secret.equals(second.secret)
     const says = `A second mint gives ${isSameToken ? 'the same token again' : 'another token'}.`
-    const evidence = 'two mints, one after the other'
-    this.#tell((isSameToken ? seen : notSeen)('same token', says, evidence, { isSameToken }))
-    return () => {
-      if (isSameToken) throw new Unaskable('the endpoint gives the same token again')
-      return second
-    }
+    const judge = isSameToken ? seen : notSeen
+    return { ...judge(says, 'two mints, one after the other', { isSameToken }), value: second }
   }
 
-  async #askDelay(token: ProbeToken, former: ProbeToken): Promise<void> {
+  async #askDelay(former: ProbeToken, token: ProbeToken): Promise<Answer<undefined>> {
     const { first, knownMs, rejections, rejectedMs } = await follow(this.#asker, token)
     const [accepted, rejected] = [count(first, 'accepted'), count(first, 'rejected')]
     const atFirst = `at first ${accepted} of ${CONNECTIONS} connections accepted it, ${rejected} rejected it`
@@ -169,7 +149,7 @@ export class Questions {
       if (knownMs === undefined) throw new Unaskable('too many GETs were not answered')
       this.#matureMs = 0
       const delay = { leastMs: 0, mostMs: 0, share: 0 }
-      return this.#tell(notSeen('delay', 'No connection rejected a new token.', atFirst, { delay }))
+      return notSeen('No connection rejected a new token.', atFirst, { delay })
     }
     // The former token, if it is live, is known everywhere.
     const older = await askRound(this.#asker, former, ALL)
@@ -177,17 +157,17 @@ export class Questions {
       throw new Unaskable(`${count(older, 'rejected')} of ${CONNECTIONS} connections rejected an older token, too`)
     }
     const says = `A new token was rejected until ${span(rejectedMs)} after its mint.`
-    if (knownMs === undefined) return this.#tell(seen('delay', says, `${atFirst}; not all accepted it in time`))
+    if (knownMs === undefined) return seen(says, `${atFirst}; not all accepted it in time`)
     this.#matureMs = knownMs * 2
     const delay = { leastMs: rejectedMs, mostMs: knownMs, share: rejected / CONNECTIONS }
-    this.#tell(seen('delay', says, `${atFirst}; from ${span(knownMs)} on all accepted it`, { delay }))
+    return seen(says, `${atFirst}; from ${span(knownMs)} on all accepted it`, { delay })
   }
 
   /**
    * A former token may end behind a mint by itself, but hardly three times, if each one had to
    * get older than the one before without a mint, and to be idle for longer.
    */
-  async #askSuccession(first: ProbeToken, second: ProbeToken): Promise<void> {
+  async #askSuccession(first: ProbeToken, second: ProbeToken): Promise<Answer<undefined>> {
     const asker = this.#asker
     let [former, next, oldestMs, longestIdleMs] = [first, second, 0, 0]
     for (let successions = 1; ; successions++) {
@@ -196,12 +176,11 @@ export class Questions {
       if (end === undefined) {
         const says = `A new token does not end the one before within ${span(GRACE_MS)}.`
         const evidence = `that was accepted ${span(former.acceptedAt - next.gotAt)} after the next mint`
-        return this.#tell(notSeen('one live token', says, evidence, { endsFormer: false }))
+        return notSeen(says, evidence, { endsFormer: false })
       }
       if (successions === SUCCESSIONS) {
-        this.#end = end
         const evidence = `${SUCCESSIONS} times: accepted before a mint, rejected behind it`
-        return this.#tell(seen('one live token', 'A new token ends the one before.', evidence, { endsFormer: true }))
+        return seen('A new token ends the one before.', evidence, { endsFormer: true, end })
       }
       oldestMs = Math.max(oldestMs, end.endedAt - former.askedAt)
       longestIdleMs = Math.max(longestIdleMs, end.endedAt - former.acceptedAt)
@@ -224,14 +203,14 @@ export class Questions {
     throw new Unaskable('the former token was neither accepted nor rejected for good')
   }
 
-  async #askUnknownOrg(): Promise<void> {
+  async #askUnknownOrg(): Promise<Answer<undefined>> {
     const { unknownOrg } = this.#task
     if (unknownOrg === undefined) throw new Unaskable('orgs.pattern fits no id that could be made up')
     const { verdict, status, text } = await this.#asker.mint(unknownOrg)
     if (verdict === 'nothing') throw new Unaskable(text)
-    const [about, what] = ['unknown Org', 'An Org with a made-up id is']
-    if (verdict === 'accepted') return this.#tell(notSeen(about, `${what} not refused.`, text))
-    this.#tell(seen(about, `${what} refused with ${status}.`, text, { ...(status && { unknownOrgStatus: status }) }))
+    const what = 'An Org with a made-up id is'
+    if (verdict === 'accepted') return notSeen(`${what} not refused.`, text)
+    return seen(`${what} refused with ${status}.`, text, { unknownOrgStatus: status })
   }
 }
 
@@ -250,41 +229,41 @@ function madeUpLike({ secret, ...others }: ProbeToken): ProbeToken {
   return { ...others, secret: new Secret(madeUp) }
 }
 
-function judgeMembers({ members = [], token }: Mint, field: readonly string[]): Judgement {
+function judgeMembers({ members = [], token }: Mint, field: readonly string[]): Answer<undefined> {
   const list = `members: ${members.length === 0 ? 'none' : members.join(', ')}`
   if (token === undefined) throw new Unaskable(`no token came; ${list}`)
   const name = field.join('.')
-  return seen('answer', `The token is the member ${name}.`, list, { field: name })
+  return seen(`The token is the member ${name}.`, list, { field: name })
 }
 
 /** `Date` has whole seconds, and is older than the answer. */
 const CLOCK_TOLERANCE_MS = 2_000
 
-function judgeStatedEnd(mint: Mint): Judgement {
-  const about = 'stated end'
+function judgeStatedEnd(mint: Mint): Answer<undefined> {
   tokenOf(mint)
   const { stated, clockOffsetMs = 0 } = mint
-  if (stated.length === 0) return notSeen(about, 'The answer states no end.', 'no exp, no expires_in or expires_at')
+  if (stated.length === 0) return notSeen('The answer states no end.', 'no exp, no expires_in or expires_at')
   const isWrongClock = Math.abs(clockOffsetMs) > CLOCK_TOLERANCE_MS
   const wrong = `${span(Math.abs(clockOffsetMs))} ${clockOffsetMs > 0 ? 'ahead of' : 'behind'} our clock`
   const clock = `the Date of the answer is ${isWrongClock ? wrong : 'that of our clock, or missing'}`
   const texts = stated.map(({ by, lifeMs }) => `${by === 'jwt' ? 'exp' : by}: in ${Math.round(lifeMs / 1_000)} s`)
   const evidence = `${texts.join('; ')}; ${clock}`
   const ahead = stated.filter(({ lifeMs }) => lifeMs > 0)
-  if (ahead.length === 0) return notSeen(about, 'The answer states no end that lies ahead.', evidence)
+  if (ahead.length === 0) return notSeen('The answer states no end that lies ahead.', evidence)
   const statedLifeMs = Math.min(...ahead.map(({ lifeMs }) => lifeMs))
   const facts = { statedBy: ahead.map(({ by }) => by), statedLifeMs, ...(isWrongClock && { clockOffsetMs }) }
-  return seen(about, `A token states that it ends in ${span(statedLifeMs)}.`, evidence, facts)
+  return seen(`A token states that it ends in ${span(statedLifeMs)}.`, evidence, facts)
 }
 
-/** @throws {Unaskable} if the answer says nothing */
-function rejectionOf(about: string, what: string, { verdict, status, text }: Got, fact?: keyof Facts): Judgement {
+/** `facts` follow from a rejection. @throws {Unaskable} if the answer says nothing */
+function judgeRejection(what: string, { verdict, status, text }: Got, facts: Facts = {}): Answer<undefined> {
   if (verdict === 'nothing') throw new Unaskable(text)
-  if (verdict === 'accepted') return notSeen(about, `${what} is not rejected.`, text)
-  return seen(about, `${what} gets ${status}.`, text, fact === undefined ? {} : { [fact]: status })
+  return verdict === 'accepted'
+    ? notSeen(`${what} is not rejected.`, text)
+    : seen(`${what} gets ${status}.`, text, facts)
 }
 
-function judgeLimits({ mints, gets }: Asker): Judgement {
+function judgeLimits({ mints, gets }: Asker): Answer<undefined> {
   const textOf = (gots: readonly Got[], what: string) => {
     const texts = [...new Set(gots.map(({ limits }) => limits).filter((limits) => limits !== ''))]
     return texts.length === 0
@@ -294,7 +273,7 @@ function judgeLimits({ mints, gets }: Asker): Judgement {
   const evidence = [...textOf(mints, 'mints'), ...textOf(gets, 'GETs')].join('. ')
   const met = [...mints, ...gets].find(({ isLimited }) => isLimited)
   const sent = `${mints.length} mints and ${gets.length} GETs`
-  if (met !== undefined) return seen('limits', `A limit was met after ${sent}: ${met.status}.`, evidence || 'no header')
-  if (evidence !== '') return seen('limits', 'Answers tell a limit.', evidence)
-  return notSeen('limits', 'No limit was told or met.', sent)
+  if (met !== undefined) return seen(`A limit was met after ${sent}: ${met.status}.`, evidence || 'no header')
+  if (evidence !== '') return seen('Answers tell a limit.', evidence)
+  return notSeen('No limit was told or met.', sent)
 }

@@ -25,9 +25,9 @@ export interface Report {
 /** Of the group `tokens`; those at their defaults are left out. */
 export type Settings = Readonly<Record<string, string | readonly number[]>>
 
-export interface Defaults {
-  readonly endpoint: string
-  readonly field: string
+interface Defaults {
+  readonly endpoint: { readonly method: string; readonly path: string }
+  readonly field: readonly string[]
   readonly settleTimeMs: number
   readonly mintTimeoutMs: number
 }
@@ -37,8 +37,8 @@ export function settingsFrom(facts: Facts, endpoint: string, defaults: Defaults)
   const { field, delay, life, statedLifeMs = Number.POSITIVE_INFINITY, slowestMintMs = 0 } = facts
   const { leastMs = 0, mostMs = 0 } = delay ?? {}
   return {
-    ...(field !== undefined && endpoint !== defaults.endpoint && { endpoint }),
-    ...(field !== undefined && field !== defaults.field && { field }),
+    ...(field !== undefined && endpoint !== `${defaults.endpoint.method} ${defaults.endpoint.path}` && { endpoint }),
+    ...(field !== undefined && field !== defaults.field.join('.') && { field }),
     ...(life !== undefined && life.mostMs < statedLifeMs && { lifetime: durationText(life.leastMs) }),
     ...(leastMs * 2 > defaults.settleTimeMs && { settleTime: `${Math.ceil((mostMs * 2) / 1_000)}s` }),
     // Other statuses mean too much else. As long as no token was seen to end by 401, it may mean that, too.
@@ -48,8 +48,8 @@ export function settingsFrom(facts: Facts, endpoint: string, defaults: Defaults)
 }
 
 /** That of a made-up token, unless one was seen to end. */
-function statusOfEnds({ endedStatus, unknownStatus }: Facts): number | undefined {
-  return endedStatus ?? unknownStatus
+function statusOfEnds({ end, unknownStatus }: Facts): number | undefined {
+  return end?.status ?? unknownStatus
 }
 
 /** Never longer than it was. */
@@ -58,14 +58,14 @@ function durationText(ms: number): string {
 }
 
 export function notesFrom(facts: Facts): string[] {
-  const { endsFormer, endedStatus, life, statedLifeMs = 0 } = facts
+  const { endsFormer, end, life, statedLifeMs = 0 } = facts
   const status = statusOfEnds(facts)
   const notes: string[] = []
   if (endsFormer === true) {
     notes.push('A new token ends the one before: run one proxy, or let all of them share tokens (docs/fleet.md).')
   }
   if (status !== undefined && status !== 401 && status !== 403) {
-    const what = endedStatus === undefined ? 'A made-up token' : 'A token that has ended'
+    const what = end === undefined ? 'A made-up token' : 'A token that has ended'
     notes.push(`${what} gets ${status}, which may mean other things, too: the proxy mints after five in a row.`)
   }
   if (life !== undefined && statedLifeMs > life.mostMs) {

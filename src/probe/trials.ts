@@ -12,16 +12,6 @@ export const LONGEST_DELAY_MS = 15_000
 /** To follow one token. */
 const MOST_GETS = 100
 
-/** A new token, asked until all connections accept it. */
-export interface Trial {
-  readonly first: readonly Got[]
-  /** The age of the token from which on no connection rejected it; undefined if some did to the end. */
-  readonly knownMs: number | undefined
-  readonly rejections: number
-  /** The least age of the token at the last one. */
-  readonly rejectedMs: number
-}
-
 export const ALL = Array.from({ length: CONNECTIONS }, (_, connection) => connection)
 
 export async function askRound(asker: Asker, token: ProbeToken, connections: readonly number[]): Promise<Got[]> {
@@ -37,9 +27,10 @@ const isClean = (gots: readonly Got[]) => count(gots, 'rejected') === 0 && count
 
 /**
  * Follows a new token. Of the connections that do not accept it, three at most are asked until they do; then all are. Each
- * request may reach another back end, so two rounds in a row must be clean after one that was not.
+ * request may reach another back end, so two rounds in a row must be clean after one that was not. `knownMs` is the age from which on
+ * no connection rejected the token, undefined if some did to the end; `rejectedMs` its least age at the last rejection.
  */
-export async function follow(asker: Asker, token: ProbeToken): Promise<Trial> {
+export async function follow(asker: Asker, token: ProbeToken) {
   const leastLeft = asker.getsLeft - MOST_GETS
   const first = await askRound(asker, token, ALL)
   const all = [...first]
