@@ -22,7 +22,7 @@ export interface Given {
 /** Never quoted in a message, as is no URL: each could be a secret in the wrong place. */
 const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store', 'minter.url']
 
-/** Its file has a watcher of its own, so no reload depends on it. */
+/** Its file has a watcher of its own, so no reload depends on it, unless it was refused because of it. */
 const WATCHED_ELSEWHERE = 'appSecretFile'
 
 export class Draft {
@@ -59,6 +59,8 @@ export class Draft {
     // A reload checks the new settings and the result, and both may have the same problem.
     const isKnown = this.problems.some((problem) => problem.at === at && problem.message === message)
     if (!isKnown) this.problems.push({ at, source: this.#sourceOf(at), message })
+    const file = this.readFiles.get(at)
+    if (file !== undefined) this.files.add(file.path)
   }
 
   readonly warn = (at: string, message: string): void => {
@@ -185,7 +187,7 @@ export class Draft {
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
     const { path }: Readonly<Record<string, unknown>> = (issue.code === 'custom' && issue.params) || {}
     if (typeof path === 'string') {
-      if (at !== WATCHED_ELSEWHERE) this.files.add(path)
+      this.files.add(path)
       const isLost = issue.message.startsWith('does not exist') && !isAbsolute(String(given))
       this.refuse(at, issue.message + (isLost ? `; paths here begin in ${resolve(folder)}` : ''))
       return

@@ -233,6 +233,19 @@ describe('all or nothing', () => {
     expect(await send({ 'X-Proxy-Key': 'the-next-key-0123456789', 'X-Org-Id': 'globex' })).toBe(200)
   })
 
+  test('the same for the App secret, although each of its changes is taken over by itself', async () => {
+    const look = looksOnDemand()
+    await start(caller('acme'))
+    await write('secret', '')
+    await reloadWith(caller('globex'))
+    for (let i = 0; i < 3; i++) await look() // by then the watch has found both changes
+    await write('secret', service.tokens.appSecret)
+    for (let i = 0; i < 3; i++) await look()
+    expect(linesOf('configuration refused: the old one stays in use')).toHaveLength(1)
+    expect(linesOf('configuration applied')).toHaveLength(1)
+    expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': 'globex' })).toBe(200)
+  })
+
   test.each([
     ['no certificate', 'ca.pem', 'x', 'contains no "-----BEGIN CERTIFICATE-----"'],
     ['a key with a blank', 'billing.key', 'a b', 'contains blanks'],
