@@ -59,15 +59,6 @@ describe('a client that stops', () => {
     expect((await client.response('POST')).status).toBe(400)
     await client.untilClosed()
   })
-
-  test('without reading its response: broken off', async () => {
-    const target = table.target(() => ({ content: Buffer.alloc(64 * MIB) }))
-    await using client = await RawClient.connect(table.proxy.port)
-    client.socket.pause()
-    client.send(get(target, 'acme'))
-    await table.abandoned(target)
-    expect(await table.proxy.logOf(target)).toMatchObject({ status: 200, code: 'request_timeout' })
-  })
 })
 
 // The system reports free buffer space in steps of about a megabyte, so a client has to read that much within the limit.

@@ -29,18 +29,6 @@ function answerEarly(status: number, bytes: number): OriginScript {
 }
 
 describe.each([100_000, 2_000_000])('of a service that then resets, to %i octets', (bytes) => {
-  test.each([
-    ['before any content', 0],
-    ['after 32 KiB', 32 * 1024],
-  ])('an answer %s is not lost', async (_, first) => {
-    const { service, proxy } = await startBoth({ script: answerEarly(413, first) })
-    for (let i = 0; i < UPLOADS; i++) {
-      const response = await upload(proxy.port, bytes)
-      expect([response.status, response.content.toString()]).toEqual([413, 'early'])
-    }
-    expect(service.requests).toHaveLength(UPLOADS)
-  })
-
   test('an early 401 leads to a new token, and the next upload succeeds', async () => {
     const unauthorized = answerEarly(401, 0)
     await using service = await startService({

@@ -28,10 +28,6 @@ describe('no response, or none that the proxy can read', () => {
   test.each<[string, string, string, Fault['ends']]>([
     ['garbage', 'http_protocol_error', '\x00\x01\x02garbage\r\n\r\n', 'fin'],
     ['garbage for a handshake', 'http_protocol_error', 'garbage\r\n\r\n', 'nothing'],
-    ['a frame of HTTP/2', 'http_protocol_error', '\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03\x00\x00\x00\x64', 'fin'],
-    ['HTTP/0.9', 'http_protocol_error', '<html>hello</html>', 'fin'],
-    ['a status of four digits', 'http_protocol_error', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n', 'fin'],
-    ['status 99', 'http_protocol_error', 'HTTP/1.1 99 Low\r\nContent-Length: 0\r\n\r\n', 'fin'],
     ['a 101', 'http_protocol_error', 'HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n', 'nothing'],
     ['a head of 100 KB', 'http_protocol_error', `${OK}${`F: ${'a'.repeat(1000)}\r\n`.repeat(100)}\r\n`, 'fin'],
     ['RST inside the head', 'http_response_incomplete', `${OK}X-Foo: b`, 'reset'],
@@ -59,10 +55,8 @@ describe('no response, or none that the proxy can read', () => {
 })
 
 test.each([
-  ['not_http', 'garbage\r\n'],
   ['bare_lf', `${OK}X: 1\n\r\n`],
   ['head_too_large', `${OK}${`F: ${'a'.repeat(1000)}\r\n`.repeat(100)}\r\n`],
-  ['bad_status_line', 'HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n'],
   ['unexpected_switch', 'HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n'],
   ['bad_chunk_size', `${CHUNKED}7\r\npartial\r\nzz\r\n`],
 ])('the log line says which rule a response broke: %s', async (reason, writes) => {

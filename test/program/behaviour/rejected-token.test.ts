@@ -184,19 +184,6 @@ test('a rejection that stalls before its mint has ended waits for the mint', asy
   expect((await answer).content.toString()).toBe('/v2/x')
 })
 
-test.each([
-  ['is read to its end, and its connection is used again', 64 * 1024, true],
-  ['costs its connection', 64 * 1024 + 1, false],
-  ['is not read to its end', 1024 * 1024, false],
-])('a rejection %s: %i octets', async (_, length, isReused) => {
-  await using service = await startStrictService(() => ({ status: 401, content: Buffer.alloc(length) }))
-  // The one connection has to be free, or closed, before the repeat goes out.
-  await using proxy = await startWithDeadToken(service, { 'origin.connections': '1' })
-  expect((await request(proxy.port, get('/v2/x', 'acme'))).content.toString()).toBe('/v2/x')
-  const [, rejected, repeated] = service.requests
-  expect(repeated?.connection === rejected?.connection).toBe(isReused)
-})
-
 test('tokens.rejectedStatuses lists all statuses that reject a token: without 401 in it, a 401 does not', async () => {
   let status = 419
   await using service = await startStrictService(() => ({ status }))

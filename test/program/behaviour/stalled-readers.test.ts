@@ -76,17 +76,6 @@ test('what a client that leaves has not been sent does not count as sent', async
   for (const { client } of cutOff) await client[Symbol.asyncDispose]()
 })
 
-test('origin.idleTimeout starts anew when the client has caught up', async () => {
-  await using service = await startPieces()
-  await using proxy = await startProxy(service, { 'origin.idleTimeout': scaledSetting(500) }, UNIX)
-  const clients = await sendPieces(proxy, service, () => 1_000_000_000)
-  for (const { client } of clients) client.socket.resume()
-  for (const { path, client } of clients) {
-    expect((await client.response()).isComplete, path).toBe(false)
-    expect(await proxy.logOf(path)).toMatchObject({ code: 'http_response_timeout' })
-  }
-})
-
 test('the next request of a client that has not read the last answer: it gets that one complete, then the next, or the end', async () => {
   const hasEnded = (path: string) => table.proxy.logs.some((line) => line.msg === 'request' && line.path === path)
   const askTwice = async (sizeBytes: number, isBroken = false) => {

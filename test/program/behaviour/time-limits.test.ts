@@ -3,12 +3,9 @@
  * else.
  */
 
-import { createServer } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
-import { get, head } from '../../support/case-table.ts'
-import { HANDSHAKE } from '../../support/handshake.ts'
-import { listening } from '../../support/listening.ts'
+import { get } from '../../support/case-table.ts'
 import { writes } from '../../support/origin-connection.ts'
 import { problemOf, RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
@@ -48,21 +45,6 @@ test('content that is still being sent does not delay the end of an early respon
   expect(await proxy.logOf('/v2/x')).toMatchObject({ code: 'http_response_timeout' })
 })
 
-test.each([
-  ['a request', []],
-  ['a handshake', HANDSHAKE],
-])('%s to a service that does not finish TLS gets connection_timeout', async (_, lines) => {
-  await using service = await startService()
-  await using silent = await listening(createServer())
-  await using proxy = await startProxy(service, {
-    appRoutes: 'GET /v2/*',
-    baseUrl: `https://localhost:${silent.port}`,
-    'origin.responseTimeout': '200ms',
-  })
-  const answer = await request(proxy.port, head('GET /v2/x HTTP/1.1', 'Host: localhost', ...lines))
-  expect([answer.status, problemOf(answer).code]).toEqual([504, 'connection_timeout'])
-})
-
 test('the time that a request waits for a connection does not count for origin.responseTimeout', async () => {
   await using service = await startService({ script: () => setTimeout(1_200, { content: 'good' }) })
   await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '2s' })
@@ -70,32 +52,6 @@ test('the time that a request waits for a connection does not count for origin.r
     ['/v2/first', '/v2/second'].map((target) => request(proxy.port, get(target, 'acme'))),
   )
   expect(answers.map(({ status }) => status)).toEqual([200, 200])
-})
-
-test('a request that waited for a connection all the time gets overloaded, though a place becomes free in that moment', async () => {
-  await using service = await startService({ acceptsAnyToken: true, script: () => new Promise(() => {}) })
-  await using proxy = await startProxy(service, {
-    appRoutes: 'GET /v2/*',
-    'origin.connections': '1',
-    'origin.responseTimeout': '200ms',
-  })
-  const answers = await Promise.all(Array.from({ length: 10 }, () => request(proxy.port, get('/v2/x', 'acme'))))
-  const codes = new Set(answers.map((answer) => problemOf(answer).code))
-  expect([...codes].toSorted()).toEqual(['http_response_timeout', 'overloaded'])
-})
-
-test('a pause of the client inside its content does not count either', async () => {
-  await using service = await startService({
-    script: async (seen) => {
-      await seen.ended
-      return { content: seen.content }
-    },
-  })
-  await using proxy = await startProxy(service, { 'origin.responseTimeout': '500ms' })
-  await using client = await RawClient.sending(proxy.port, `${post('Content-Length: 10')}hello`)
-  await setTimeout(1_500)
-  client.send('world')
-  expect((await client.response('POST')).content.toString()).toBe('helloworld')
 })
 
 test('a service that takes no content is the one that is silent, not the client', async () => {

@@ -92,27 +92,6 @@ test.each([1000, 4001])('a close with code %i reaches the other side, from eithe
   expect((await once(other, 'close'))[0]).toBe(code)
 })
 
-test('a client that resets ends both halves of the connection to the origin, however long the origin keeps its half', async () => {
-  const { client, connection } = await openRaw('/v2/silent')
-  client.reset()
-  await service.origin.waitFor(() => connection.peerEnd !== undefined, 'the end at the origin')
-  await eventually(() => {
-    connection.write('x')
-    return connection.isClosed || undefined
-  }, 'both halves closed')
-})
-
-test("an origin that resets ends both halves of the client's connection", async () => {
-  const { client, connection } = await openRaw('/v2/silent')
-  connection.reset()
-  await client.untilClosed()
-  client.socket.on('error', () => {})
-  await eventually(() => {
-    if (!client.socket.destroyed) client.send('x')
-    return client.socket.destroyed || undefined
-  }, 'both halves closed')
-})
-
 test('half-close: bytes that are still on the way arrive', async () => {
   const { client, connection } = await openRaw('/v2/raw')
   client.send(Buffer.from([0x89, 0x80, 0, 0, 0, 0])) // a ping
@@ -142,26 +121,29 @@ async function fill(socket: Socket): Promise<void> {
   }
 }
 
-describe.each(['client', 'service'] as const)('a %s that resets while the other side reads nothing', (side) => {
-  test.runIf(knowsReset).each(['plain', 'TLS'])(
-    'ends the other side, and the log says so: %s at the service',
-    async (tls) => {
-      const isSecure = tls === 'TLS'
-      const { service, proxy } = await startBoth(
-        { script: silent, ...(isSecure && { tls: certificate('localhost') }) },
-        isSecure ? { 'origin.caFile': CA_FILE } : {},
-      )
-      const { client, connection } = await openRaw('/v2/silent', proxy.port, service)
-      const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+describe.each(['client', 'service'] as const)('a %s that resets', (side) => {
+  test.runIf(knowsReset).each([
+    ['is read', 'plain'],
+    ['is not read, because the other side reads nothing', 'plain'],
+    ['is not read, because the other side reads nothing', 'TLS'],
+  ])('while it %s, with %s at the service: the other side ends, and the log says so', async (how, scheme) => {
+    const isSecure = scheme === 'TLS'
+    const { service, proxy } = await startBoth(
+      { script: silent, ...(isSecure && { tls: certificate('localhost') }) },
+      isSecure ? { 'origin.caFile': CA_FILE } : {},
+    )
+    const { client, connection } = await openRaw('/v2/silent', proxy.port, service)
+    const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+    if (how !== 'is read') {
       staying.socket.pause()
       await fill(leaving.socket)
-      leaving.reset()
-      const told = await eventually(() => proxy.logs.find(({ msg }) => msg === 'websocket ended'), 'the end')
-      expect(told).toMatchObject({ endedBy: side, reason: 'broken' })
-      staying.socket.on('error', () => undefined).resume()
-      await eventually(() => client.end ?? connection.peerEnd, 'the end of the other side')
-    },
-  )
+    }
+    leaving.reset()
+    const told = await eventually(() => proxy.logs.find(({ msg }) => msg === 'websocket ended'), 'the end')
+    expect(told).toMatchObject({ endedBy: side, reason: 'broken' })
+    staying.socket.on('error', () => undefined).resume()
+    await eventually(() => client.end ?? connection.peerEnd, 'the end of the other side')
+  })
 })
 
 describe.each(['client', 'service'] as const)('a %s that ends while the other side does not', (side) => {

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import type { ContentSource, ContentWriter } from '../../../src/origin/attempt.ts'
-import { type OriginScript, writes } from '../../support/origin-connection.ts'
+import type { OriginScript } from '../../support/origin-connection.ts'
 import { FRESH, startOriginPool } from '../../support/origin-pool.ts'
 
 const announcing =
@@ -122,17 +122,6 @@ test('a request that is given up before it was written leaves no trace at the or
   await pool.send('/3').ended()
   expect(pool.server.requests.map(({ target }) => target)).toEqual(['/1', '/3'])
 })
-
-test.each(['Content-Length: 4', 'Transfer-Encoding: chunked'])(
-  'a 204 with %s is the last on its connection',
-  async (line) => {
-    await using pool = await startOriginPool(
-      writes(`HTTP/1.1 204 No Content\r\nKeep-Alive: timeout=600\r\n${line}\r\n\r\n`),
-    )
-    expect((await pool.send('/').ended()).content).toHaveLength(0)
-    await pool.left(pool.connectionOf('/'))
-  },
-)
 
 test('an answer that began before the end of the content is the last, even if the content ends in time', async () => {
   await using pool = await startOriginPool(async (request, connection) => {

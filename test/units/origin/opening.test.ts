@@ -79,11 +79,6 @@ describe.skipIf(process.platform !== 'linux')('a name with several addresses', (
   })
 })
 
-test('a name without an address is a dns_error', async () => {
-  await using pool = await startOriginPool(undefined, { baseUrl: new URL('http://nowhere.invalid') })
-  expect(await pool.send('/').failed()).toMatchObject({ code: 'dns_error' })
-})
-
 describe('the end of all connections', () => {
   test('every attempt fails, in whatever state, and every connection ends', async () => {
     const cue = onCue()

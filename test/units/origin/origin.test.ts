@@ -1,11 +1,8 @@
 /** The pool of connections to the origin: which connection is used, how many there are, and who waits. */
 
-import { readFileSync } from 'node:fs'
 import { setImmediate, setTimeout } from 'node:timers/promises'
-import { createSecureContext } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import type { ContentUse } from '../../../src/http1/message-parser.ts'
-import { CA_FILE } from '../../support/certificates.ts'
 import type { OriginScript } from '../../support/origin-connection.ts'
 import { FRESH, type OriginPool, onCue, startOriginPool } from '../../support/origin-pool.ts'
 import { Recorder } from '../../support/recorder.ts'
@@ -17,14 +14,6 @@ describe('a connection', () => {
     expect(pool.server.connections).toHaveLength(1)
     for (const seen of pool.server.requests) expect(seen.values('connection')).toEqual(['keep-alive'])
     expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
-  })
-
-  test('with TLS is used again, too', async () => {
-    await using pool = await startOriginPool(undefined, {
-      secureContext: createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
-    })
-    for (const target of ['/1', '/2']) await pool.send(target).ended()
-    expect(pool.server.connections).toHaveLength(1)
   })
 
   test('that is new is opened for a retry, and kept after it; one that breaks leaves the others alone', async () => {

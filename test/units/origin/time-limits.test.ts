@@ -51,13 +51,16 @@ test('interim responses without end are no progress', async () => {
   expect(await pool.send('/').failed()).toMatchObject({ code: 'http_response_timeout' })
 })
 
-test('a connection that does not open in the time for a response', async () => {
-  await using server = await listening(createServer())
-  const baseUrl = new URL(`https://127.0.0.1:${server.port}`)
-  await using pool = await startOriginPool(undefined, { ...OF_RESPONSE, baseUrl })
-  const expected = { code: 'connection_timeout', hint: expect.stringContaining('origin.responseTimeout') }
-  expect(await pool.send('/').failed()).toMatchObject(expected)
-})
+test.each([false, true])(
+  'a connection that does not open in the time for a response, isHandshake: %s',
+  async (isHandshake) => {
+    await using server = await listening(createServer())
+    const baseUrl = new URL(`https://127.0.0.1:${server.port}`)
+    await using pool = await startOriginPool(undefined, { ...OF_RESPONSE, baseUrl })
+    const expected = { code: 'connection_timeout', hint: expect.stringContaining('origin.responseTimeout') }
+    expect(await pool.send('/', { isHandshake }).failed()).toMatchObject(expected)
+  },
+)
 
 test('attempts that wait for a connection name the limit, and none of them is sent when a place becomes free', async () => {
   await using pool = await startOriginPool(silent, { ...OF_RESPONSE, connections: 1 })
@@ -95,16 +98,4 @@ test('a client that is quiet inside its content is not the service', async () =>
   upload.writer?.write(Buffer.from('lf'), false)
   upload.writer?.end()
   await sent.ended()
-})
-
-test('a service that reads no content is silent, however much the client has', async () => {
-  await using pool = await startOriginPool((_, { socket }) => {
-    socket.pause()
-    return new Promise(() => {})
-  }, OF_RESPONSE)
-  const upload = new Upload()
-  const sent = pool.send('/', { method: 'PUT', content: upload, contentLength: 64_000_000 })
-  await sent.waitFor(({ told }) => told.includes('connected'), 'a connection')
-  while (upload.writer?.write(Buffer.alloc(1_000_000), false)) await setTimeout(0)
-  expect(await sent.failed()).toMatchObject({ code: 'http_response_timeout' })
 })
