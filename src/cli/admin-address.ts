@@ -14,7 +14,8 @@ const VARIABLE = 'OAP_ADMIN_ADDRESS'
 const KEY = 'admin.address'
 
 /**
- * Whatever is wrong with other settings, or with the file as a whole, the proxy may serve: without them, the default is tried.
+ * Whatever is wrong with other settings, or with the file as a whole, the proxy may serve: what the file says of this one counts,
+ * or else the default.
  * @throws {ConfigRefused} With the problem of that setting.
  */
 export async function loadAdminAddress({ file, env }: LoadOptions): Promise<ListenAddress | 'off'> {
@@ -37,6 +38,6 @@ async function inFile({ file, env }: LoadOptions): Promise<{ readonly text: stri
   const { isMapping, openSettingsFile } = await import('../config/settings-file.ts')
   const opened = await openSettingsFile({ file, env })
   const group = opened?.content['admin']
-  const text = isMapping(group) ? group['address'] : undefined
+  const text = isMapping(group) ? group['address'] : opened?.legibleAt(KEY)
   return typeof text === 'string' && text !== '' ? { text, source: opened?.placeOf(KEY) ?? '' } : unset
 }

@@ -30,6 +30,8 @@ export interface SettingsFile {
   readonly content: Readonly<Record<string, unknown>>
   /** With the file as a whole. */
   readonly problem: Problem | undefined
+  /** What can be read in spite of a problem. A proxy that began with a sound file goes on, and has to be found. */
+  readonly legibleAt: (at: string) => unknown
   /** `FILE:LINE:COLUMN` of the value, or else of what contains it: an alias or a merge leads elsewhere. */
   readonly placeOf: (at: string) => string
 }
@@ -39,8 +41,10 @@ const MAX_FILE_BYTES = 512 * 1024
 
 /** Never rejects because of the file: the result says what is wrong with it. */
 async function readSettingsFile(path: string): Promise<SettingsFile> {
+  let document: Document | undefined
+  const legibleAt = (at: string): unknown => document?.getIn(at.split('.'))
   const failed = (message: string, source = resolve(path)): SettingsFile => {
-    return { path, content: {}, problem: { at: WHOLE_FILE, source, message }, placeOf: () => path }
+    return { path, content: {}, problem: { at: WHOLE_FILE, source, message }, legibleAt, placeOf: () => path }
   }
   try {
     const { bytes } = await readRegularFile(path, MAX_FILE_BYTES)
@@ -51,7 +55,7 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
       const { line, col } = lines.linePos(offset)
       return `${path}:${line}:${col}`
     }
-    const document = parseDocument(bytes.toString('utf8'), {
+    const parsed = parseDocument(bytes.toString('utf8'), {
       lineCounter: lines,
       schema: 'failsafe', // all is text, so `0660` stays what it is
       customTags: ['null'],
@@ -60,27 +64,28 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
       prettyErrors: false,
       uniqueKeys: false, // the parser's own check takes twenty seconds for a large file that is none of ours
     })
+    document = parsed
     // Only the first fault: the others are mostly consequences of it.
-    const fault = document.errors[0] ?? document.warnings[0]
+    const fault = parsed.errors[0] ?? parsed.warnings[0]
     if (fault !== undefined) {
       // Its message quotes the text, which may be a secret. Its code does not.
       const found = fault.code.toLowerCase().replaceAll('_', ' ')
       const remedy = 'indent with spaces, and quote values with special characters'
       return failed(`is not valid YAML here (${found}): ${remedy}`, place(fault.pos[0]))
     }
-    const twin = findTwin({ isScalar, visit }, document)
+    const twin = findTwin({ isScalar, visit }, parsed)
     if (twin !== undefined) return failed('gives this name twice: keep one', place(twin.range?.[0]))
-    const content: unknown = document.toJS() ?? {}
+    const content: unknown = parsed.toJS() ?? {}
     if (!isMapping(content)) return failed('is not a mapping: write lines of "key: value"', place())
     const placeOf = (at: string) => {
       const steps = at.match(/[^.[\]]+/g) ?? []
       for (; steps.length > 0; steps.pop()) {
-        const node = document.getIn(steps, true) as Node | undefined
+        const node = parsed.getIn(steps, true) as Node | undefined
         if (node?.range) return place(node.range[0])
       }
       return place()
     }
-    return { path, content, problem: undefined, placeOf }
+    return { path, content, problem: undefined, legibleAt, placeOf }
   } catch (error) {
     if (error instanceof FileUnreadable) return failed(error.message)
     // Thrown by `toJS`.

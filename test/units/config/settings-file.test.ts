@@ -125,6 +125,12 @@ describe('a file that is no configuration', () => {
       expect(await loadAdminAddress({ file, env })).toMatchObject({ port: 1234 })
       expect(await loadAdminAddress({ file, env: {} }), 'the default').toMatchObject({ port: 9090 })
     })
+    // The file was broken while the proxy serves.
+    for (const fault of ['orgs: {allow: [', '  orgs: x', 'log: {}\nlog: {}', 'orgs: *none']) {
+      await withFile(`admin: {address: 'localhost:1235'}\n${fault}`, async (file) => {
+        expect(await loadAdminAddress({ file, env: {} }), fault).toMatchObject({ port: 1235 })
+      })
+    }
   })
 
   test('any text gives settings or problems, each on one line', async () => {
