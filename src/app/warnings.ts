@@ -42,14 +42,15 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       const told = troubled.filter(({ error }) => error.trouble !== 'credentials' || !side.seemCredentialsRejected)
       if (told.length === 0) return undefined
       const call = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
-      const causes = [...new Set(told.map(({ error }) => causeForOperator(error) ?? ''))]
-        .slice(0, MAX_NAMED)
-        .map((cause) => {
-          const orgs = told.filter(({ error }) => causeForOperator(error) === cause)
-          const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), Date.now())).toISOString()
-          const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
-          return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
-        })
+      const all = [...new Set(told.map(({ error }) => causeForOperator(error) ?? ''))]
+      const causes = all.slice(0, MAX_NAMED).map((cause) => {
+        const orgs = told.filter(({ error }) => causeForOperator(error) === cause)
+        const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), Date.now())).toISOString()
+        const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
+        return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
+      })
+      const others = told.filter(({ error }) => all.indexOf(causeForOperator(error) ?? '') >= MAX_NAMED)
+      if (others.length > 0) causes.push(`No new token for ${others.length} more, for other causes.`)
       const leftMs = told.reduce((longest, each) => Math.max(longest, each.leftMs), 0)
       return { text: `${causes.join(' ')} ${RESUME}`, leftMs: leftMs > 0 ? leftMs : undefined }
     },

@@ -119,9 +119,11 @@ function appOf(latest: SoundSettings, draft: Draft): Config['app'] {
   if ('url' in latest.minter) return undefined
   if (!('appId' in latest)) draft.refuseMissing({ key: 'appId', variable: 'OAP_APP_ID' })
   const [isInFile, isInEnvironment] = ['appSecretFile' in latest, 'appSecret' in latest]
-  if (isInFile && isInEnvironment) refuse('appSecret', 'is set, and so is appSecretFile: keep one, better the file')
   // A secret in the wrong place is not a missing secret, and the file that could not be read may name it.
   const mayBeElsewhere = problems.some(({ at }) => at === 'appSecret' || at === WHOLE_FILE)
+  if (isInFile && isInEnvironment && !mayBeElsewhere) {
+    refuse('appSecret', 'is set, and so is appSecretFile: keep one, better the file')
+  }
   if (!isInFile && !isInEnvironment && !mayBeElsewhere) {
     refuse('appSecretFile', 'is required: name the file that holds the App secret, or set OAP_APP_SECRET')
   }

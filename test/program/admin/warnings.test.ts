@@ -130,6 +130,20 @@ test('Orgs for which the endpoint fails are told with each cause, also between t
   expect(await told()).toBeUndefined()
 })
 
+test('of more than three causes, the Orgs of the others are counted', async () => {
+  const statuses = new Map([
+    ['a', 500],
+    ['b', 501],
+    ['c', 502],
+    ['d', 504],
+    ['e', 505],
+  ])
+  const { proxy } = await startBoth({ mint: ({ org }) => ({ status: statuses.get(org) ?? 500 }) }, ADMIN)
+  for (const org of statuses.keys()) await request(proxy.port, get('/v2/x', org))
+  const [told] = await warningsOf(proxy)
+  expect(told?.text).toMatch(/ No new token for c since .* No new token for 2 more, for other causes\. To try again/)
+})
+
 test('a request that waits for a token is counted as such', async () => {
   const { proxy } = await startBoth({ mint: () => undefined }, { ...ADMIN, 'tokens.mintTimeout': '1s' })
   const waiting = request(proxy.port, get('/v2/x', 'acme'))

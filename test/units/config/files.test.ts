@@ -132,6 +132,15 @@ describe('the secret in the environment', () => {
         'appSecret (OAP_APP_SECRET): is set, and so is appSecretFile: keep one, better the file',
       ])
     }))
+
+  test('is told once where it stands in a config file, also beside a file', () =>
+    inFolder(async (folder) => {
+      const file = await folder.write('proxy.yaml', 'appSecret: hunter2\nappSecretFile: secret')
+      await folder.write('secret', 's3cret')
+      expect(await refusalOf({ file, env: WITHOUT_SECRET })).toEqual([
+        expect.stringContaining('must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'),
+      ])
+    }))
 })
 
 test('the caller key and the password of the store are read like the secret; the key must be a valid field value', async () => {
