@@ -40,24 +40,27 @@ export interface Proxy extends AsyncDisposable {
  * @throws {Error} whose message names every wrong setting
  */
 export async function startProxy(options: ProxyOptions, { config = {}, log }: ProxySettings = {}): Promise<Proxy> {
-  const { tokenSettleMs, tokenEndpoint, tokenField, tokenAuth, tokenForm: form, tokenJson: json } = options
-  const { tokens } = config
+  const { baseUrl, appId, appSecret, tokenSettleMs, tokenEndpoint: endpoint, tokenField: field } = options
+  const { tokenAuth: auth, tokenForm: form, tokenJson: json } = options
   const env = {
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',
     OAP_ADMIN_ADDRESS: '127.0.0.1:0',
-    OAP_BASE_URL: options.baseUrl,
-    OAP_APP_ID: options.appId,
-    OAP_APP_SECRET: options.appSecret,
+    OAP_BASE_URL: baseUrl,
+    OAP_APP_ID: appId,
+    OAP_APP_SECRET: appSecret,
+  }
+  const hasContent = config.tokens?.form !== undefined || config.tokens?.json !== undefined
+  const tokens = {
+    endpoint,
+    field,
+    auth,
+    ...(!hasContent && { form, json }),
     // By its default, a test that revokes a new token would wait for seconds: the sandbox may not know the token yet.
-    ...(tokenSettleMs !== undefined &&
-      tokens?.settleTime === undefined && { OAP_TOKENS_SETTLE_TIME: `${tokenSettleMs}ms` }),
-    ...(tokenEndpoint !== undefined && tokens?.endpoint === undefined && { OAP_TOKENS_ENDPOINT: tokenEndpoint }),
-    ...(tokenField !== undefined && tokens?.field === undefined && { OAP_TOKENS_FIELD: tokenField }),
-    ...(tokenAuth !== undefined && tokens?.auth === undefined && { OAP_TOKENS_AUTH: tokenAuth }),
+    ...(tokenSettleMs !== undefined && { settleTime: `${tokenSettleMs}ms` }),
+    ...config.tokens,
   }
   const file = join(tmpdir(), `org-access-proxy-${randomUUID()}.json`)
-  const content = tokens?.form === undefined && tokens?.json === undefined ? { form, json } : {}
-  await writeFile(file, JSON.stringify({ ...config, tokens: { ...tokens, ...content } }), { mode: 0o600 })
+  await writeFile(file, JSON.stringify({ ...config, tokens }), { mode: 0o600 })
   const loaded = await loadConfig({ file, env, folder: process.cwd() }).finally(() => rm(file))
   const destination = { write: (line: string) => log?.(line) }
   const app = await startApp(loaded, new Log({ ...loaded.config.log, format: 'json', destination }))

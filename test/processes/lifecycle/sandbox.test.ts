@@ -11,7 +11,7 @@ import { makeFolder } from '../../support/folder.ts'
 import { lacks } from '../../support/programs.ts'
 import { readProjectFile } from '../../support/project-files.ts'
 import { SpawnedProxy, spawnProxy } from '../../support/spawn-proxy.ts'
-import { basic } from './client.ts'
+import { basic } from '../../units/sandbox/client.ts'
 
 const DEMO = fileURLToPath(new URL('../../../dist/sandbox/demo.js', import.meta.url))
 const CONFIG_FILE = fileURLToPath(new URL('../../../config/sandbox.yaml', import.meta.url))
