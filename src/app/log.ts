@@ -1,6 +1,6 @@
 /**
- * The log: JSON lines, or lines for people. pino has the levels and the format. The line of a request is built by hand,
- * because it is the most expensive thing that this program does for each request.
+ * The log: JSON lines, or lines for people. pino has the levels and the format. The line of a request is built by hand: it is the
+ * most expensive thing that this program does for each request, and pino would take twice as long for it.
  */
 
 import pino, { type Logger } from 'pino'
