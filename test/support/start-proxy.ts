@@ -48,8 +48,8 @@ export class ProxyUnderTest implements AsyncDisposable {
   }
 
   /** Resolves when the condition holds. It is checked after each line of the log. */
-  until(condition: () => boolean, what: string): Promise<void> {
-    return this.#changes.until(condition, what)
+  until(condition: () => boolean, what: string, deadlineMs?: number): Promise<void> {
+    return this.#changes.until(condition, what, deadlineMs)
   }
 
   /** A file in the folder of the proxy. */

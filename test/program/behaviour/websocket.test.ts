@@ -147,17 +147,17 @@ describe.each(['client', 'service'] as const)('a %s that resets', (side) => {
 })
 
 describe.each(['client', 'service'] as const)('a %s that ends while the other side does not', (side) => {
-  test('has both sides closed after ten seconds without a byte', { timeout: 30_000 }, async () => {
+  test.concurrent('has both sides closed after ten seconds without a byte', { timeout: 30_000 }, async () => {
     const path = `/v2/silent/left-by-${side}`
     const { client, connection } = await openRaw(path)
     const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
     leaving.socket.end()
     const endedAt = performance.now()
-    await setTimeout(5_000)
+    await setTimeout(1_000)
     staying.socket.write('still here')
     const told = await endOf(path, 25_000)
     expect(told).toMatchObject({ level: 'info', endedBy: side, reason: 'timeout' })
-    expect((performance.now() - endedAt) / 1_000).toBeCloseTo(15, 0)
+    expect(performance.now() - endedAt).toBeGreaterThan(10_900)
     expect(told).toMatchObject(side === 'client' ? { bytesIn: 0, bytesOut: 10 } : { bytesIn: 10, bytesOut: 0 })
     await eventually(() => connection.peerEnd, 'the end at the service')
     await eventually(() => client.end, 'the end at the client')

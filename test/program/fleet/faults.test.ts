@@ -68,25 +68,25 @@ describe.skipIf(lacks('redis-server'))('a store that is', () => {
   test.each(Object.entries(FAULTS))('%s', async (_, { begin, end, isNoticed = true, reason = '' }) => {
     await using service = await startService()
     await using server = await RedisServer.start()
-    await using fleet = await FleetUnderTest.start(3, service, server, { 'fleet.timeout': TIMEOUT })
+    await using fleet = await FleetUnderTest.start(2, service, server, { 'fleet.timeout': TIMEOUT })
     await untilState(fleet, 'available')
-    expect(await fleet.askAll('before')).toEqual([200, 200, 200])
+    expect(await fleet.askAll('before')).toEqual([200, 200])
 
     await begin(server)
     // Cached, cold, and cold again: nothing fails, before and after the replicas notice the fault.
     for (const org of ['before', 'during-1', 'during-2', 'during-3', 'during-4']) {
-      expect(await fleet.askAll(org), org).toEqual([200, 200, 200])
+      expect(await fleet.askAll(org), org).toEqual([200, 200])
     }
     if (isNoticed) await untilState(fleet, 'lost')
     service.tokens.revoke()
-    expect(await fleet.askAll('during-1'), 'after a revocation').toEqual([200, 200, 200])
+    expect(await fleet.askAll('during-1'), 'after a revocation').toEqual([200, 200])
 
     await end(server)
     await untilState(fleet, 'available', RECOVERY_MS)
     await eventually(
       async () => {
         const org = `after-${Math.round(performance.now())}`
-        expect(await fleet.askAll(org)).toEqual([200, 200, 200])
+        expect(await fleet.askAll(org)).toEqual([200, 200])
         return service.tokens.mintsOf(org).length === 1 || undefined
       },
       'the fleet to share again',

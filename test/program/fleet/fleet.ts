@@ -1,7 +1,6 @@
 /** Several proxies in this process, with one store and one service. */
 
 import { get } from '../../support/case-table.ts'
-import { eventually } from '../../support/changes.ts'
 import { request } from '../../support/raw-client.ts'
 import type { Service } from '../../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
@@ -42,9 +41,9 @@ export async function untilState(
   state: 'available' | 'lost',
   deadlineMs?: number,
 ): Promise<void> {
-  const wanted = state === 'available' ? 1 : 0
-  for (const replica of fleet.replicas) {
-    const has = async () => (await replica.metric('oap_fleet_available')) === wanted
-    await eventually(has, `a store that is ${state}`, deadlineMs)
-  }
+  const isThere = (replica: ProxyUnderTest) =>
+    replica.logs.findLast(({ msg }) => msg?.startsWith('fleet store '))?.msg?.startsWith(`fleet store ${state}`) ===
+    true
+  for (const replica of fleet.replicas)
+    await replica.until(() => isThere(replica), `a store that is ${state}`, deadlineMs)
 }

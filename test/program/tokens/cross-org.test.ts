@@ -12,8 +12,8 @@ import { startProxyProcess } from '../../support/proxy-process.ts'
 import { Random, withSeed } from '../../support/seed.ts'
 import type { ProxySettings } from '../../support/start-proxy.ts'
 
-const REQUESTS = 2_500
-const ORGS = 400
+const REQUESTS = 1_500
+const ORGS = 300
 const CONCURRENCY = 256
 /** Half of the traffic is for this many orgs, so that cached tokens are both used and evicted. */
 const BUSY_ORGS = 20
@@ -28,7 +28,7 @@ const SETTINGS: ProxySettings = {
   'log.requests': 'off',
 }
 
-test('eviction, expiry and aborts over four hundred orgs', () =>
+test('eviction, expiry and aborts over three hundred orgs', () =>
   withSeed(async ({ seed }) => {
     await using service = await startOrgEcho({ tokenLifetimeMs: scaled(600) })
     await using proxy = await startProxyProcess(service, { settings: SETTINGS })

@@ -16,7 +16,7 @@ import { type ProxyProcess, startProxyProcess } from '../../support/proxy-proces
 const ORGS = Array.from({ length: 20 }, (_, i) => `org-${i}`)
 /** Far longer than the estimate: mints go on all the time, and no token gets too old, however slow the machine. */
 const LIFETIME_MS = 30_000
-const CONNECTIONS = 8
+const CONNECTIONS = 5
 const SETTINGS = { 'tokens.lifetime': '1s' } as const
 
 /** Requests without end: hits, refreshes and cold orgs. */

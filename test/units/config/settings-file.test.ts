@@ -150,7 +150,7 @@ describe('a file that is no configuration', () => {
         if (refused instanceof Error) expect(refused).toBeInstanceOf(ConfigRefused)
         if (refused instanceof ConfigRefused) expect(refused.lines.join()).not.toMatch(/[\r\n]/)
       }),
-      { numRuns: 60 },
+      { numRuns: 40 },
     )
   })
 })

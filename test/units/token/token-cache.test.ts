@@ -3,10 +3,24 @@ import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
 import { TokenCache, type TokenCacheOptions } from '../../../src/token/token-cache.ts'
 import { TokenUse } from '../../../src/token/token-use.ts'
-import { ManualClock } from '../../support/clock.ts'
 import { collectGarbage } from '../../support/collect-garbage.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
+
+/** Time as a number that the test owns. */
+class ManualClock {
+  #nowMs: number
+
+  constructor(nowMs: number) {
+    this.#nowMs = nowMs
+  }
+
+  readonly now = (): number => this.#nowMs
+
+  advance(byMs: number): void {
+    this.#nowMs += byMs
+  }
+}
 
 const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId
