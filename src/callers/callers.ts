@@ -16,7 +16,6 @@ import {
   type TokenProblem,
   type Verification,
 } from './jwt.ts'
-import { matchesRoute, type RoutePattern } from './routes.ts'
 
 /** One caller of the configuration: its rights, and one kind of credential. */
 export interface CallerRule {
@@ -47,6 +46,15 @@ export interface JwtCredential extends ExpectedClaims {
   readonly jwksCaFile?: { readonly content: string } | undefined
   /** File with a bearer token for the request, read again for each. */
   readonly jwksTokenFile?: string | undefined
+}
+
+/** `"METHOD /path"` of the configuration, taken apart. */
+export interface RoutePattern {
+  /** `*` stands for any method. */
+  readonly method: string
+  /** Without the trailing `*` where `isPrefix`. */
+  readonly path: string
+  readonly isPrefix: boolean
 }
 
 /** An org id, or with `isPrefix` the beginning of one. */
@@ -147,7 +155,6 @@ export class Callers {
   readonly #identities = new Set<string>()
   readonly #byToken: { readonly caller: Caller; readonly credential: JwtCredential }[] = []
   #remembered = newMemory()
-  readonly #verifying = new Map<string, Promise<Caller | CallerRefusal>>()
 
   /** `former` are those before a reload: a caller keeps its count, because its requests in flight still count. */
   constructor(rules: readonly CallerRule[], verify: VerifyJwt, former?: Callers) {
@@ -207,17 +214,8 @@ export class Callers {
     return others.length > 0 ? 'certificate of several callers' : found
   }
 
-  /** Verifies a token that `identify` called unverified. Requests with the same token share one verification. */
-  verify(token: string): Promise<Caller | CallerRefusal> {
-    let verifying = this.#verifying.get(token)
-    if (verifying === undefined) {
-      verifying = this.#verifyOnce(token).finally(() => this.#verifying.delete(token))
-      this.#verifying.set(token, verifying)
-    }
-    return verifying
-  }
-
-  async #verifyOnce(token: string): Promise<Caller | CallerRefusal> {
+  /** Verifies a token that `identify` called unverified. */
+  async verify(token: string): Promise<Caller | CallerRefusal> {
     const claims = await readClaims(token)
     if (claims === undefined) return 'malformed token'
     const ofIssuer = this.#byToken.filter(({ credential }) => credential.issuer === claims.issuer)
@@ -246,4 +244,17 @@ export class Callers {
   #digest(text: string): string {
     return hash('sha256', this.#salt + text, 'base64')
   }
+}
+
+/** HEAD is GET without the content (RFC 9110 §9.3.2), so a pattern for GET matches it. */
+export function matchesRoute(patterns: readonly RoutePattern[], method: string, path: string): boolean {
+  return patterns.some(
+    (pattern) =>
+      (pattern.method === '*' || pattern.method === method || (pattern.method === 'GET' && method === 'HEAD')) &&
+      matchesPath(pattern, path),
+  )
+}
+
+export function matchesPath({ path: pattern, isPrefix }: RoutePattern, path: string): boolean {
+  return isPrefix ? path.startsWith(pattern) : path === pattern
 }

@@ -37,9 +37,6 @@ export type Download = (request: {
 /** `retryMs` and `timeoutMs` together are less than ten seconds: so long may callers wait after the server is back. */
 const TIMING: KeySetTiming = { refreshMs: 5 * 60_000, minIntervalMs: 10_000, retryMs: 3_000, timeoutMs: 5_000 }
 
-/** Anyone can send a token that names an unknown key. Beyond this many that wait for a newer set, the next is refused at once. */
-const MAX_WAITING = 256
-
 interface UrlSource {
   readonly url: string
   readonly caCertificates: string | undefined
@@ -64,7 +61,6 @@ interface Surroundings {
 export class KeySets {
   readonly #surroundings: Surroundings
   #entries = new Map<string, Entry>()
-  #waiting = 0
 
   constructor(observer: KeySetsObserver, download: Download, timing = TIMING) {
     this.#surroundings = { observer, download, timing }
@@ -100,10 +96,8 @@ export class KeySets {
     const verify = async () => (await entry?.verifier)?.(token, credential) ?? 'no key set'
     const first = await verify()
     const mayBeNew = first === 'no key set' || first === 'unknown key id'
-    if (!mayBeNew || entry?.refresh === undefined || this.#waiting >= MAX_WAITING) return first
-    this.#waiting++
+    if (!mayBeNew || entry?.refresh === undefined) return first
     await entry.refresh()
-    this.#waiting--
     return verify()
   }
 
@@ -150,16 +144,10 @@ class RemoteKeySet {
     void this.refresh()
   }
 
-  /** Fetches the set, unless it was fetched a moment ago. Never rejects. */
-  async refresh(): Promise<void> {
-    if (this.#fetching === undefined && performance.now() - this.#fetchedAt < this.#pauseMs) return
-    await this.#fetch()
-  }
-
-  #fetch(): Promise<void> | undefined {
-    if (this.#closing.signal.aborted) return undefined
-    this.#fetching ??= this.#fetchOnce()
-    return this.#fetching
+  /** Fetches the set, unless it was fetched a moment ago and is not due. Never rejects. */
+  async refresh(isDue = performance.now() - this.#fetchedAt >= this.#pauseMs): Promise<void> {
+    if (isDue && !this.#closing.signal.aborted) this.#fetching ??= this.#fetchOnce()
+    await this.#fetching
   }
 
   /** The least time between two fetches. */
@@ -175,7 +163,7 @@ class RemoteKeySet {
 
   async #fetchOnce(): Promise<void> {
     this.#fetchedAt = performance.now()
-    const problem = await this.#take().catch(describeFailure)
+    const problem = await this.#get().catch(describeFailure)
     this.#fetching = undefined
     if (this.#closing.signal.aborted) return
     const { observer, timing } = this.#surroundings
@@ -186,24 +174,14 @@ class RemoteKeySet {
     this.problem = problem
     const delayMs = problem === undefined ? timing.refreshMs : this.#pauseMs
     clearTimeout(this.#timer)
-    // Fetches even if `refresh` would not yet: nothing else sets the timer again.
-    this.#timer = setTimeout(() => this.#fetch(), delayMs * (0.9 + Math.random() / 5)).unref()
+    this.#timer = setTimeout(() => void this.refresh(true), delayMs * (0.9 + Math.random() / 5)).unref()
   }
 
-  async #take(): Promise<undefined> {
-    const text = await this.#get()
-    if (text === this.#text) return
-    const isFirst = this.verifier === undefined
-    this.verifier = await openVerifier(parseKeySet(text))
-    this.#text = text
-    if (!isFirst && !this.#closing.signal.aborted) this.#surroundings.observer.keySetChanged()
-  }
-
-  async #get(): Promise<string> {
+  async #get(): Promise<undefined> {
     const { url, tokenFile } = this.source
     const token = tokenFile && (await readRegularFile(tokenFile)).bytes.toString('latin1').trim()
     if (token && !/^[\x21-\x7e]+$/.test(token)) throw new KeySetInvalid('cannot be fetched: jwksTokenFile has no token')
-    const { download, timing } = this.#surroundings
+    const { download, observer, timing } = this.#surroundings
     const { status, content } = await download({
       url: new URL(url),
       fields: [
@@ -216,18 +194,15 @@ class RemoteKeySet {
       signal: this.#closing.signal,
     })
     if (status !== 200) throw new KeySetInvalid(`answers ${status}`)
-    return textOf(content)
-  }
-}
-
-/** Some servers compress unasked (RFC 1952). */
-function textOf(content: Buffer): string {
-  if (content[0] !== 0x1f) return content.toString('utf8')
-  const { gunzipSync } = process.getBuiltinModule('node:zlib') // seldom needed, so not loaded at the start
-  try {
-    return gunzipSync(content, { maxOutputLength: MAX_BYTES }).toString('utf8')
-  } catch {
-    throw new KeySetInvalid('is compressed, and broken or larger than 64 KiB')
+    // Some servers compress unasked (RFC 1952): seldom, so this is not loaded at the start.
+    const { gunzipSync } = process.getBuiltinModule('node:zlib')
+    const plain = content[0] === 0x1f ? gunzipSync(content, { maxOutputLength: MAX_BYTES }) : content
+    const text = plain.toString()
+    if (text === this.#text) return
+    const isFirst = this.verifier === undefined
+    this.verifier = await openVerifier(parseKeySet(text))
+    this.#text = text
+    if (!isFirst && !this.#closing.signal.aborted) observer.keySetChanged()
   }
 }
 

@@ -5,8 +5,7 @@
  */
 
 import { z } from 'zod'
-import type { OrgRule } from '../callers/callers.ts'
-import type { RoutePattern } from '../callers/routes.ts'
+import type { OrgRule, RoutePattern } from '../callers/callers.ts'
 import { isForwardable } from '../gateway/targets.ts'
 import { ORG_ID_SEGMENT } from '../org-id.ts'
 import type { EndpointRoute } from '../token/token-request.ts'

@@ -1,7 +1,7 @@
 /** The rules of admission, made from the settings. */
 
 import { createHash, timingSafeEqual } from 'node:crypto'
-import type { RoutePattern } from '../callers/routes.ts'
+import type { RoutePattern } from '../callers/callers.ts'
 import { hostsAt, type Place } from '../http1/host.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { Secret } from '../secret.ts'

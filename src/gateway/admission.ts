@@ -3,8 +3,15 @@
  * the checks in the order in which the documentation lists the refusals.
  */
 
-import type { Caller, CallerRefusal, Callers, Peer } from '../callers/callers.ts'
-import { matchesPath, matchesRoute, type RoutePattern } from '../callers/routes.ts'
+import {
+  type Caller,
+  type CallerRefusal,
+  type Callers,
+  matchesPath,
+  matchesRoute,
+  type Peer,
+  type RoutePattern,
+} from '../callers/callers.ts'
 import type { Failure, RefusalCode } from '../errors.ts'
 import { namedByConnection, withoutFields } from '../http1/field-list.ts'
 import type { HostList } from '../http1/host.ts'

@@ -3,7 +3,7 @@
 import { stat } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { CA_FILE } from '../../support/certificates.ts'
-import { eventually, Gate } from '../../support/changes.ts'
+import { during, eventually, Gate } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { freePort } from '../../support/listening.ts'
 import { fieldOf, outcomeOf, problemOf, RawClient, type RawResponse, request } from '../../support/raw-client.ts'
@@ -377,25 +377,22 @@ test('callers share the budget for mints: a flood of one, over ever new connecti
   const FLOOD = 40
   await using busy = await startService({ mint: (mint) => (mint.org.startsWith('x') ? { status: 404 } : mint.issue()) })
   await using shared = await startProxy(busy, { 'tokens.mintRate': '50' }, twoCallers(2 * FLOOD))
-  let isOver = false
   let unknown = 0
-  const flood = Array.from({ length: FLOOD }, async () => {
-    while (!isOver) {
-      using client = new KeepAliveClient(shared.port)
-      await client.get('/v2/x', `x-${unknown++}`, `X-Proxy-Key: ${REPORTS_KEY}`)
-    }
+  const flood = Array<() => Promise<unknown>>(FLOOD).fill(async () => {
+    using client = new KeepAliveClient(shared.port)
+    await client.get('/v2/x', `x-${unknown++}`, `X-Proxy-Key: ${REPORTS_KEY}`)
   })
   const { mints } = busy.tokens
-  await eventually(() => mints.length > 100 || undefined, 'a flood that uses the rate up')
   const mintsBefore: number[] = []
-  for (let i = 0; i < 10; i++) {
-    using client = new KeepAliveClient(shared.port)
-    const askedAt = mints.length
-    expect((await client.get('/v2/x', `acme-${i}`, `X-Proxy-Key: ${NEXT_KEY}`)).status).toBe(200)
-    mintsBefore.push(mints.findIndex(({ org }) => org === `acme-${i}`) - askedAt)
-  }
-  isOver = true
-  await Promise.all(flood)
+  await during(flood, async () => {
+    await eventually(() => mints.length > 100 || undefined, 'a flood that uses the rate up')
+    for (let i = 0; i < 10; i++) {
+      using client = new KeepAliveClient(shared.port)
+      const askedAt = mints.length
+      expect((await client.get('/v2/x', `acme-${i}`, `X-Proxy-Key: ${NEXT_KEY}`)).status).toBe(200)
+      mintsBefore.push(mints.findIndex(({ org }) => org === `acme-${i}`) - askedAt)
+    }
+  })
   // Each connection of the flood asks for one Org. With shares by connection, each would count as a newcomer.
   expect(mintsBefore.toSorted((a, b) => a - b)[5], `before each newcomer: ${mintsBefore}`).toBeLessThan(FLOOD / 2)
 })

@@ -4,8 +4,7 @@
  */
 
 import { expect, test } from 'vitest'
-import type { CallerRule, OrgRule } from '../../../src/callers/callers.ts'
-import type { RoutePattern } from '../../../src/callers/routes.ts'
+import type { CallerRule, OrgRule, RoutePattern } from '../../../src/callers/callers.ts'
 import { admit } from '../../../src/gateway/admission.ts'
 import { headOf, RULES } from '../../support/admission-rules.ts'
 import { fc } from '../../support/properties.ts'
