@@ -9,12 +9,14 @@ import { check } from '../../../src/cli/check.ts'
 import { explain } from '../../../src/cli/explain.ts'
 import { probe } from '../../../src/cli/probe.ts'
 import { loadConfig } from '../../../src/config/load.ts'
-import { eventually } from '../../support/changes.ts'
+import { during, eventually } from '../../support/changes.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { lacks } from '../../support/programs.ts'
 import { projectFilesBelow, projectPath, readProjectFile } from '../../support/project-files.ts'
 import { STAND_INS, type StandIn, type StandInName, secretOf, startStandIn } from '../../support/stand-ins.ts'
 import { environmentOf, type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
+import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { ProbeClock } from '../../units/probe/run-probe.ts'
 import { KEY_CALLERS, startMinter, startSidecar } from '../minter/minters.ts'
 
@@ -151,6 +153,44 @@ test('github-app: the routes of the App go with a JWT of their own, and without 
   expect(standIn.mints).toBe(0)
 })
 
+test.skipIf(lacks('redis-server'))(
+  'keycloak: a fleet shares tokens under the private key, also after a rotation',
+  async () => {
+    await using standIn = await startStandIn('keycloak')
+    await using store = await RedisServer.start()
+    const [org, other] = STAND_INS.keycloak.orgs
+    const settings = { ...placesOf('keycloak', standIn), 'fleet.store': store.url, 'fleet.timeout': '2s' }
+    const start = () => startProxy(standIn.service, settings, { 'proxy.yaml': readProjectFile(pathOf('keycloak')) })
+    await using one = await start()
+    await using two = await start()
+    // The same key, with the line ends of another system and a remark above it.
+    const asElsewhere = (key: string) => `The key of the App\r\n${key.replaceAll('\n', '\r\n')}\r\n`
+    const use = async (key: string) => {
+      standIn.secrets = [key]
+      await writeFile(one.secretFile, key)
+      await writeFile(two.secretFile, asElsewhere(key))
+      for (const { app, logs } of [one, two]) {
+        await app.reload()
+        expect(logs.filter(({ level }) => level === 'error')).toEqual([])
+      }
+    }
+    const ask = async (proxy: ProxyUnderTest, id: string) => {
+      using client = new KeepAliveClient(proxy.port)
+      expect(JSON.parse((await client.get('/v1.0/things', id)).content)).toEqual({ org: id })
+    }
+    await use(standIn.secrets[0] ?? '')
+    for (const proxy of [one, two]) await ask(proxy, org)
+    expect(standIn.mints).toBe(1)
+    const fresh = newSecret('keycloak')
+    await use(fresh)
+    for (const proxy of [one, two]) await ask(proxy, other)
+    expect(standIn.mints).toBe(2)
+    const kept = await Promise.all((await store.cli('--scan')).split('\n').map((key) => store.cli('get', key)))
+    expect(kept.filter((value) => value.length > 100)).toHaveLength(2)
+    for (const text of [...kept, one.output, two.output]) expect(text).not.toMatch(/kkkkkkkk|PRIVATE KEY/)
+  },
+)
+
 /** Requests of two Orgs all the time, while the secret changes: in the file first, then at the service. */
 async function replaceUnderLoad(
   { standIn, proxy }: { readonly standIn: StandIn; readonly proxy: ProxyUnderTest },
@@ -158,27 +198,24 @@ async function replaceUnderLoad(
   orgs: readonly string[],
 ): Promise<void> {
   const answers: string[] = []
-  let isOver = false
-  const traffic = orgs.map(async (org) => {
+  const traffic = orgs.map((org) => async () => {
     using app = new KeepAliveClient(proxy.port)
-    while (!isOver) {
-      const { status, content } = await app.get('/v1.0/things', org)
-      answers.push(status === 200 ? 'ok' : `${status} ${content}`)
-      await new Promise((resolve) => setTimeout(resolve, 5))
-    }
+    const { status, content } = await app.get('/v1.0/things', org)
+    answers.push(status === 200 ? 'ok' : `${status} ${content}`)
+    await new Promise((resolve) => setTimeout(resolve, 5))
   })
   const more = async (count: number) => {
     const until = answers.length + count
     await eventually(() => answers.length >= until || undefined, 'more answers', 60_000)
   }
   const isTold = (text: string) => proxy.logs.some(({ msg = '' }) => msg.startsWith(text)) || undefined
-  await more(20)
-  await writeFile(proxy.secretFile, fresh)
-  await eventually(() => isTold('new secret rejected'), 'the new secret tried', 60_000)
-  standIn.secrets = [fresh]
-  await eventually(() => isTold('new secret accepted'), 'the new secret in use', 60_000)
-  await more(20)
-  isOver = true
-  await Promise.all(traffic)
+  await during(traffic, async () => {
+    await more(20)
+    await writeFile(proxy.secretFile, fresh)
+    await eventually(() => isTold('new secret rejected'), 'the new secret tried', 60_000)
+    standIn.secrets = [fresh]
+    await eventually(() => isTold('new secret accepted'), 'the new secret in use', 60_000)
+    await more(20)
+  })
   expect(answers.filter((answer) => answer !== 'ok')).toEqual([])
 }
