@@ -5,6 +5,7 @@
 
 import { describe, expect, test } from 'vitest'
 import { ask, BILLING_KEY, outcome, REPORTS_KEY, startMinter, startSidecar } from '../program/minter/minters.ts'
+import { during } from '../support/changes.ts'
 import { outcomeOf, request } from '../support/raw-client.ts'
 import { type Service, startService } from '../support/service.ts'
 import { startProxy } from '../support/start-proxy.ts'
@@ -61,18 +62,15 @@ describe.each([
         mint: (mint) => (mint.org.startsWith('evil') ? evil(mint) : mint.issue()),
       })
       const { asThief, asGood } = await place(service)
-      let isOver = false
-      const attacking = Array.from({ length: EVIL_ORGS }, async (_, i) => {
-        while (!isOver) {
-          await asThief(`evil-${i}`)
-          await new Promise((resolve) => setTimeout(resolve, 40))
-        }
+      const attacks = Array.from({ length: EVIL_ORGS }, (_, i) => async () => {
+        await asThief(`evil-${i}`)
+        await new Promise((resolve) => setTimeout(resolve, 40))
       })
-      await service.origin.waitFor(() => service.tokens.mints.length > 0)
       const outcomes: unknown[] = []
-      for (let i = 0; i < REQUESTS; i += 1) outcomes.push(await asGood(`good-${i}`))
-      isOver = true
-      await Promise.all(attacking)
+      await during(attacks, async () => {
+        await service.origin.waitFor(() => service.tokens.mints.length > 0)
+        for (let i = 0; i < REQUESTS; i += 1) outcomes.push(await asGood(`good-${i}`))
+      })
       expect(outcomes.filter((each) => each !== 200)).toEqual([])
     },
   )

@@ -35,7 +35,7 @@ async function startFalse(script: OriginScript) {
 
 const given = (changes: object = {}) => {
   const token = service.tokens.issueToken('acme')
-  return { content: JSON.stringify({ id: 'x', token, ageMs: 0, statedLifeMs: null, knownLifeMs: null, ...changes }) }
+  return { content: JSON.stringify({ id: 'x', token, ageMs: 0, statedLifeMs: null, ...changes }) }
 }
 
 async function fullOutcome(port: number) {
@@ -93,7 +93,7 @@ describe('garbage', () => {
   })
 
   test('times that cannot be: a token with an end in the past, an age of years, a life of no time', async () => {
-    const minter = await startFalse(() => given({ ageMs: 1e15, statedLifeMs: 5, knownLifeMs: 0 }))
+    const minter = await startFalse(() => given({ ageMs: 1e15, statedLifeMs: 5 }))
     const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': '300ms' })
     await fullOutcome(sidecar.port)
     expect(minter.requests.length).toBeLessThan(20)
@@ -102,15 +102,7 @@ describe('garbage', () => {
   })
 
   test('always the same token, which the service rejects: no storm of claims', async () => {
-    const minter = await startFalse(() => ({
-      content: JSON.stringify({
-        id: 'same',
-        token: 'never-good',
-        ageMs: 60_000,
-        statedLifeMs: null,
-        knownLifeMs: null,
-      }),
-    }))
+    const minter = await startFalse(() => given({ id: 'same', token: 'never-good', ageMs: 60_000 }))
     const sidecar = await startSidecar(service, minter.port)
     for (let i = 0; i < 100; i++) expect(await outcome(sidecar, 'acme')).toBe(401)
     expect(minter.requests.length).toBeLessThan(10)
@@ -148,13 +140,6 @@ describe('silence', () => {
     })
     const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': '500ms' })
     expect((await fullOutcome(sidecar.port)).code).toBe('token_endpoint_unavailable')
-  })
-
-  test('resets each connection: the same', async () => {
-    const minter = await startFalse((_, connection) => connection.reset())
-    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': '500ms' })
-    expect((await fullOutcome(sidecar.port)).code).toBe('token_endpoint_unavailable')
-    expect(minter.requests.length).toBeLessThan(10)
   })
 
   test('dies in the middle of a rotation: the next one serves the request that waits', async () => {

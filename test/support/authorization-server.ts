@@ -96,11 +96,6 @@ export class AuthorizationServer implements AsyncDisposable {
     return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}`
   }
 
-  /** Ends all tokens that are not JWTs. */
-  revoke(): void {
-    this.#stored.clear()
-  }
-
   /** The organization of a token that is good, whatever its format. */
   async orgOf(token: string): Promise<string | undefined> {
     const isJwt = token.split('.').length === 3

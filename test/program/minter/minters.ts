@@ -88,7 +88,6 @@ export async function ask(
 interface Lives {
   readonly ageMs: number
   readonly statedLifeMs: number | null
-  readonly knownLifeMs: number | null
 }
 
 const SUBJECT = 'system:serviceaccount:jobs:batch'

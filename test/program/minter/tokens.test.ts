@@ -2,7 +2,7 @@
 
 import { writeFile } from 'node:fs/promises'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { eventually, Gate } from '../../support/changes.ts'
+import { eventually } from '../../support/changes.ts'
 import { scaledSetting } from '../../support/pace.ts'
 import { outcomeOf, problemOf, request } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
@@ -18,17 +18,6 @@ beforeEach(async () => {
 const mints = (org?: string) => (org === undefined ? service.tokens.mints : service.tokens.mintsOf(org)).length
 
 describe('a sidecar', () => {
-  test('serves the Orgs of its caller, and no others', async () => {
-    const minter = await startMinter(service)
-    const sidecar = await startSidecar(service, minter)
-    expect(await outcome(sidecar, 'acme')).toBe(200)
-    expect(await outcome(sidecar, 'globex-7')).toBe(200)
-    expect(await outcome(sidecar, 'initech')).toBe('org_not_allowed')
-    expect([mints('acme'), mints('globex-7'), mints('initech')]).toEqual([1, 1, 0])
-    const line = sidecar.logs.find(({ code }) => code === 'org_not_allowed')
-    expect(line?.['detail']).toBe(`The minter at http://localhost:${minter.minterPort} answered 403 org_not_allowed.`)
-  })
-
   test('with a key of nobody gets 403 caller_refused, and asks again only after tokens.refusalTtl', async () => {
     const minter = await startMinter(service)
     const sidecar = await startSidecar(service, minter, {}, 'a-key-of-nobody')
@@ -62,15 +51,6 @@ describe('a sidecar', () => {
     expect(await sidecar.metric('oap_minter_available')).toBe(1)
   })
 
-  test('its rejected token is replaced, and the request repeated', async () => {
-    const minter = await startMinter(service)
-    const sidecar = await startSidecar(service, minter)
-    expect(await outcome(sidecar, 'acme')).toBe(200)
-    service.tokens.revoke()
-    expect(await outcome(sidecar, 'acme')).toBe(200)
-    expect(mints('acme')).toBe(2)
-  })
-
   test('a token that another sidecar had replaced is replaced without a mint', async () => {
     const minter = await startMinter(service)
     const one = await startSidecar(service, minter)
@@ -78,21 +58,6 @@ describe('a sidecar', () => {
     expect([await outcome(one, 'shared'), await outcome(other, 'shared'), mints()]).toEqual([200, 200, 1])
     service.tokens.revoke()
     expect([await outcome(one, 'shared'), await outcome(other, 'shared'), mints()]).toEqual([200, 200, 2])
-  })
-
-  test('many cold requests of many sidecars at once cost one mint', async () => {
-    const gate = new Gate()
-    service.tokens.script = async (mint) => {
-      await gate.pass()
-      return mint.issue()
-    }
-    const minter = await startMinter(service)
-    const sidecars = [await startSidecar(service, minter), await startSidecar(service, minter, {}, REPORTS_KEY)]
-    const asked = sidecars.flatMap((each) => Array.from({ length: 10 }, () => outcome(each, 'shared')))
-    await gate.untilWaiting(1)
-    gate.open()
-    expect(await Promise.all(asked)).toEqual(Array.from({ length: 20 }, () => 200))
-    expect(mints()).toBe(1)
   })
 
   test('keeps to the end that the token states', async () => {
@@ -165,14 +130,6 @@ describe('a minter', () => {
       const raw = `POST /v1/orgs/acme/token HTTP/1.1\r\nHost: minter\r\nX-Proxy-Key: ${BILLING_KEY}\r\nContent-Length: ${content.length}\r\n\r\n${content}`
       expect(outcomeOf(await request(minterPort, raw))).toBe('request_invalid')
     }
-    expect(mints()).toBe(0)
-  })
-
-  test('a caller with routes gets no token', async () => {
-    const callers =
-      'callers: [{name: billing, keyFiles: [billing.key], tokens: true, orgs: [acme], routes: ["GET /v2/things"]}]'
-    const { minterPort } = await startMinter(service, {}, { 'proxy.yaml': callers })
-    expect(await ask(minterPort)).toMatchObject({ status: 403, code: 'route_refused' })
     expect(mints()).toBe(0)
   })
 

@@ -1,10 +1,8 @@
 /** OAuth 2.0: the App proves itself to a real authorization server on another host, and the service takes the tokens of that. */
 
 import { generateKeyPairSync, type KeyObject } from 'node:crypto'
-import { writeFile } from 'node:fs/promises'
 import { describe, expect, test } from 'vitest'
 import { type AuthorizationServer, type Client, startAuthorizationServer } from '../../support/authorization-server.ts'
-import { eventually } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
@@ -73,49 +71,6 @@ describe.each(['opaque', 'jwt'] as const)('%s tokens', (format) => {
   })
 })
 
-test.concurrent('tokens that have ended are replaced', async () => {
-  await using server = await startAuthorizationServer({ client: bySecret('client_secret_basic') })
-  await using service = await startResource(server, SECRET)
-  await using proxy = await startFor(server, service, 'basic')
-  using app = new KeepAliveClient(proxy.port)
-  expect((await app.get('/v2/x', 'org-1')).status).toBe(200)
-  server.revoke()
-  expect(await app.get('/v2/x', 'org-1')).toMatchObject({ status: 200, content: 'org-1' })
-  expect(server.mints).toBe(2)
-})
-
-test.concurrent('a new private key under load: no request fails', async () => {
-  const [old, fresh] = [rsa(), rsa()]
-  await using server = await startAuthorizationServer({ client: byKeys(old) })
-  await using service = await startResource(server, pem(old))
-  await using proxy = await startFor(server, service, 'assertion', '  lifetime: 300ms\n')
-  const answers: string[] = []
-  let isOver = false
-  const traffic = Array.from({ length: 4 }, async (_, i) => {
-    using app = new KeepAliveClient(proxy.port)
-    while (!isOver) {
-      const { status, content } = await app.get('/v2/x', `org-${i}`)
-      answers.push(status === 200 ? 'ok' : `${status} ${content}`)
-    }
-  })
-  const more = async (count: number) => {
-    const until = answers.length + count
-    await eventually(() => answers.length >= until || undefined, 'more answers', 30_000)
-  }
-  const countOf = (text: string) => proxy.logs.filter(({ msg = '' }) => msg.startsWith(text)).length
-  await more(50)
-  // The file changes first: until the server knows the new key, the one before it works.
-  await writeFile(proxy.secretFile, pem(fresh))
-  await eventually(() => countOf('new secret rejected') === 1 || undefined, 'the new key tried', 30_000)
-  await more(50)
-  server.client = byKeys(fresh)
-  await eventually(() => countOf('new secret accepted') === 1 || undefined, 'the new key in use', 30_000)
-  await more(50)
-  isOver = true
-  await Promise.all(traffic)
-  expect(answers.filter((answer) => answer !== 'ok')).toEqual([])
-})
-
 describe('a refusal', () => {
   const detailOf = (content: string) => JSON.parse(content) as { readonly code: string; readonly detail: string }
 
@@ -140,18 +95,5 @@ describe('a refusal', () => {
     using app = new KeepAliveClient(proxy.port)
     expect((await app.get('/v2/x', 'org-1')).status).toBe(502)
     expect(proxy.logs.find(({ msg }) => msg === 'mint failed')?.['detail']).toContain('tokens.auth: form')
-  })
-
-  test.concurrent('an Org that is none of the App: refused alone', async () => {
-    await using server = await startAuthorizationServer({ client: bySecret('client_secret_basic') })
-    await using service = await startResource(server, SECRET)
-    await using proxy = await startFor(server, service, 'basic')
-    using app = new KeepAliveClient(proxy.port)
-    expect((await app.get('/v2/x', 'org-1')).status).toBe(200)
-    const { status, content } = await app.get('/v2/x', 'stranger')
-    expect([status, detailOf(content).code]).toEqual([403, 'org_access_refused'])
-    expect(content).not.toContain('no member')
-    expect(proxy.logs.find(({ msg }) => msg === 'mint failed')?.['detail']).toContain('the App is no member')
-    expect((await app.get('/v2/x', 'org-2')).status).toBe(200)
   })
 })

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
-import { Changes, Gate } from '../../support/changes.ts'
+import { Changes } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
@@ -40,44 +40,6 @@ test('late rejections of the old token, one after the other: the new token is ke
     await client[Symbol.asyncDispose]()
   }
   expect(service.tokens.mintsOf('acme')).toHaveLength(2)
-})
-
-test('a late rejection, and the new token has died too: the request is repeated with a token minted for it', async () => {
-  const gate = new Gate()
-  await using service = await startService({
-    acceptsAnyToken: true,
-    script: async (received) => {
-      if (received.target === '/v2/held') await gate.pass()
-      return service.orgOf(received) === undefined ? { status: 401 } : { content: 'welcome' }
-    },
-  })
-  await using proxy = await startProxy(service)
-  using quick = new KeepAliveClient(proxy.port)
-  await using slow = await RawClient.connect(proxy.port)
-  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
-  slow.send(get('/v2/held', 'acme'))
-  await service.origin.waitFor(() => service.requests.length === 2)
-  service.tokens.revoke('acme')
-  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
-  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
-
-  // For example, the service has restarted and forgotten the old token and its successor.
-  service.tokens.revoke('acme')
-  gate.open()
-  expect((await slow.response()).status).toBe(200)
-  expect(service.tokens.mintsOf('acme')).toHaveLength(3)
-  expect(service.requests.filter(({ target }) => target === '/v2/held').length).toBeLessThanOrEqual(4)
-})
-
-test('deaths in quick succession are hidden as long as each new token is accepted', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1h' })
-  using client = new KeepAliveClient(proxy.port)
-  expect((await client.get('/v2/x', 'acme')).status).toBe(200)
-  for (let death = 1; death <= 5; death++) {
-    service.tokens.revoke('acme')
-    for (let i = 0; i < 3; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(200)
-  }
 })
 
 test('the outcomes of rejections are counted', async () => {

@@ -17,22 +17,6 @@ const heldMints =
     return mint.issue()
   }
 
-test.concurrent('while a hundred requests wait for the slow mint of one org, other orgs get tokens at once', async () => {
-  const gate = new Gate()
-  await using service = await startService({ mint: heldMints('slow', gate) })
-  await using proxy = await startProxy(service, { 'tokens.mintTimeout': '15s' })
-  const waiting = Array.from({ length: 100 }, () => new KeepAliveClient(proxy.port))
-  const answers = Promise.all(waiting.map((client) => client.get('/v2/x', 'slow')))
-  await service.origin.waitFor(() => service.tokens.mints.length === 1)
-  using client = new KeepAliveClient(proxy.port)
-  for (let i = 0; i < 50; i++) expect((await client.get('/v2/x', `quick-${i}`)).status).toBe(200)
-  expect(service.requests).toHaveLength(50)
-  gate.open()
-  expect((await answers).filter((answer) => answer.status !== 200)).toEqual([])
-  expect(service.tokens.mintsOf('slow')).toHaveLength(1)
-  for (const each of waiting) each[Symbol.dispose]()
-})
-
 test.concurrent('the first waiting client leaves: the mint goes on for the others', async () => {
   const gate = new Gate()
   await using service = await startService({ mint: heldMints('acme', gate) })

@@ -144,27 +144,3 @@ test.concurrent('half a secret, garbage, nothing, then the right one while the s
   expect(unusable.map(({ file }) => file)).toEqual([secretFile, secretFile])
   expect(await proxy.metric('oap_secret_reloads_total{outcome="rejected"}')).toBe(1)
 })
-
-test.concurrent('a service that takes over the new secret later, and then goes back to the old one', async () => {
-  await using sandbox = await startSandbox({ tokenLifetimeMs: LIFETIME_MS })
-  await using proxy = await startProxyProcess(sandbox, { settings: SETTINGS })
-  const { appSecret: old } = sandbox
-  const fresh = 'a-secret-that-the-service-will-take-later'
-  {
-    await using traffic = new Traffic(proxy)
-    await traffic.next(100)
-    await writeFile(proxy.secretFile, fresh)
-    proxy.spawned.signal('SIGHUP')
-    await eventually(() => count(proxy, REJECTED) === 1 || undefined, 'the secret rejected')
-    await traffic.next(100)
-    sandbox.set({ appSecret: fresh })
-    await eventually(() => count(proxy, ACCEPTED) === 1 || undefined, 'the secret in use')
-    await traffic.next(100)
-    await writeFile(proxy.secretFile, old)
-    sandbox.set({ appSecret: old })
-    await eventually(() => count(proxy, ACCEPTED) === 2 || undefined, 'the old secret in use again')
-    await traffic.next(100)
-    expect(traffic.failures.slice(0, 5)).toEqual([])
-  }
-  expect(await proxy.metric('oap_secret_reloads_total{outcome="loaded"}')).toBe(2)
-})

@@ -33,11 +33,7 @@ export class PendingMint {
   }
 
   async fail(code: TokenErrorCode, options?: TokenErrorOptions): Promise<void> {
-    await this.failWith(new TokenError(code, 'scripted', options))
-  }
-
-  async failWith(error: unknown): Promise<void> {
-    this.#reject(error)
+    this.#reject(new TokenError(code, 'scripted', options))
     await settled()
   }
 }

@@ -80,18 +80,6 @@ describe('the reply', () => {
     expect(client.mints).toMatchObject([{ org: 'acme', reason: 'refresh', error: undefined }])
   })
 
-  test('interim responses are skipped', async () => {
-    await using service = await startService({
-      mint: async (mint) => {
-        const { socket } = mint.request.connection
-        socket.write('HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n')
-        return mint.issue()
-      },
-    })
-    await using client = new EndpointUnderTest(service)
-    await expect(client.endpoint.mint(ACME)).resolves.toBeDefined()
-  })
-
   test.each([301, 302, 307, 308])('%d: the App key goes nowhere else', async (status) => {
     await using elsewhere = await startService()
     await using service = await startService({
@@ -282,7 +270,7 @@ function cutWith(text: string): MintScript {
 
 describe('the deadline applies to the whole call', () => {
   test('it is the same for both secrets, and a call at its end closes its connection', async () => {
-    const timeoutMs = 500
+    const timeoutMs = 2_000
     const answers: (() => void)[] = []
     await using service = await startService()
     await using client = new EndpointUnderTest(service, { timeoutMs })

@@ -1,3 +1,4 @@
+import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { AnswerReader } from '../../../src/token/token-endpoint.ts'
 import { parseRetryAfter, readTokenReply } from '../../../src/token/token-reply.ts'
@@ -15,9 +16,10 @@ function meaningOf(status: number, fields: string[], content: string | Uint8Arra
 describe('the token of a success', () => {
   const read = (content: string | Uint8Array, field = FIELD) => readTokenReply(Buffer.from(content), field, 0).token
 
-  test.each([
+  test.each<[string, string | Uint8Array, string]>([
     ['as specified', '{"orgAccessToken":"abc.DEF-123_~+/="}', 'abc.DEF-123_~+/='],
     ['behind a byte order mark', '\ufeff{"orgAccessToken":"t"}', 't'],
+    ['compressed, although nothing asked for it', gzipSync('{"orgAccessToken":"t"}'), 't'],
     ['with white space', ' {\n "orgAccessToken" : "t" } ', 't'],
     ['with members of a later version', '{"expiresIn":60,"orgAccessToken":"t","scope":["a"]}', 't'],
     ['named in another value', '{"hint":"\\"orgAccessToken\\": is below","orgAccessToken":"t"}', 't'],

@@ -11,8 +11,8 @@ import { throughCache, World } from './simulation.ts'
 export const ACME = 'acme' as OrgId
 export const SETTLE_MS = 5_000
 const SETTLED_MS = SETTLE_MS + 1_000
-export const ROUND_TRIP_MS = 4
-export const MINT_MS = 20
+const ROUND_TRIP_MS = 4
+const MINT_MS = 20
 
 /** `isLarge`: its content is not kept. */
 export interface RequestLine {
@@ -46,14 +46,10 @@ export class Stage {
   readonly #numbers = new Map<AccessToken, number>()
   mints = 0
   mintMs = MINT_MS
-  roundTripMs: number | ((path: string) => number) = ROUND_TRIP_MS
-  /** The number of the latest token. */
-  issued = 0
+  roundTripMs = (_path: string) => ROUND_TRIP_MS
   /** The endpoint gives this name for the next tokens. */
   name: string | undefined
   endpointFails: TokenErrorCode | undefined
-  /** Of a new token, as it may come from another replica. */
-  ageMs = 0
   statedLifeMs: number | undefined
   /** The machine slept, and its monotonic clock stood still. */
   sleptMs = 0
@@ -75,12 +71,11 @@ export class Stage {
   }
 
   async #mint(): Promise<AccessToken> {
-    const mintedAt = this.world.now() - this.ageMs
+    const mintedAt = this.world.now()
     this.mints += 1
     const number = this.mints
     await this.world.sleep(this.mintMs)
     if (this.endpointFails) throw new TokenError(this.endpointFails, 'scripted')
-    this.issued = number
     const mintedDayAt = mintedAt + this.sleptMs
     const token = new AccessToken(this.name ?? `token-${number}`, mintedAt, this.statedLifeMs, mintedDayAt)
     this.#numbers.set(token, number)
@@ -92,7 +87,7 @@ export class Stage {
     const { method = 'GET', path = '/v2/things', isLarge = false, org = ACME } = line
     const send = async (token: AccessToken) => {
       const day = this.world.now() + this.sleptMs
-      const roundTripMs = typeof this.roundTripMs === 'number' ? this.roundTripMs : this.roundTripMs(path)
+      const roundTripMs = this.roundTripMs(path)
       await this.world.sleep(roundTripMs / 2)
       const number = this.#numbers.get(token) ?? 0
       const now = this.world.now()
