@@ -194,16 +194,19 @@ class RemoteKeySet {
       signal: this.#closing.signal,
     })
     if (status !== 200) throw new KeySetInvalid(`answers ${status}`)
-    // Some servers compress unasked (RFC 1952): seldom, so this is not loaded at the start.
-    const { gunzipSync } = process.getBuiltinModule('node:zlib')
-    const plain = content[0] === 0x1f ? gunzipSync(content, { maxOutputLength: MAX_BYTES }) : content
-    const text = plain.toString()
+    const text = plainTextOf(content)
     if (text === this.#text) return
     const isFirst = this.verifier === undefined
     this.verifier = await openVerifier(parseKeySet(text))
     this.#text = text
     if (!isFirst && !this.#closing.signal.aborted) observer.keySetChanged()
   }
+}
+
+/** Some servers compress unasked (RFC 1952): seldom, so the module is loaded when it is needed. */
+function plainTextOf(content: Buffer): string {
+  if (content[0] !== 0x1f) return content.toString()
+  return process.getBuiltinModule('node:zlib').gunzipSync(content, { maxOutputLength: MAX_BYTES }).toString()
 }
 
 /** The message of an unknown error could quote the response or the token, so only its code is reported. */
