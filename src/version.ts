@@ -13,3 +13,6 @@ export function readVersion(): string {
   const { version }: { version: string } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'))
   return version
 }
+
+/** In the requests of the program itself. */
+export const USER_AGENT = `org-access-proxy/${readVersion()}`

@@ -9,7 +9,7 @@ import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { Traces } from '../traces/traces.ts'
-import { Entrance, otherDescriptors, requestIds } from './entrance.ts'
+import { entranceOf, otherDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
 import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
@@ -58,7 +58,7 @@ export function openApps(
     },
     reception,
   )
-  return new Entrance(listener, reception, rules, ({ callers, listen: { tls } }) => ({
+  return entranceOf(listener, reception, rules, ({ callers, listen: { tls } }) => ({
     socketPaths: callers.map(({ socket }) => socket),
     tls,
   }))

@@ -5,7 +5,7 @@ import type { Config } from '../config/schema.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
 import type { TlsSettings } from '../listener/tls.ts'
-import type { Commit, Part } from './reload.ts'
+import type { Part } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 
 /** What a reload may change of a listener. */
@@ -15,37 +15,29 @@ interface EntranceSettings {
   readonly tls: TlsSettings
 }
 
-export class Entrance implements Part {
+export interface Entrance extends Part {
   readonly listener: Listener
   readonly reception: Pick<Reception<never>, 'requestsInFlight' | 'cookieDroppedAt'>
-  readonly #rules: LiveRules
-  readonly #settingsOf: (config: Config) => EntranceSettings
-
-  constructor(
-    listener: Listener,
-    reception: Entrance['reception'],
-    rules: LiveRules,
-    settingsOf: (config: Config) => EntranceSettings,
-  ) {
-    this.listener = listener
-    this.reception = reception
-    this.#rules = rules
-    this.#settingsOf = settingsOf
-  }
-
-  prepare(config: Config): Promise<Commit> {
-    const { socketPaths, tls } = this.#settingsOf(config)
-    const paths = socketPaths.flatMap((path) => path ?? [])
-    return this.listener.prepare(paths, tls)
-  }
-
-  use(): void {
-    this.listener.endLost(this.#rules.isLost)
-  }
-
   /** Returns the number of connections that were busy. */
-  close(): number {
-    return this.listener.close()
+  close(): number
+}
+
+export function entranceOf(
+  listener: Listener,
+  reception: Entrance['reception'],
+  rules: LiveRules,
+  settingsOf: (config: Config) => EntranceSettings,
+): Entrance {
+  return {
+    listener,
+    reception,
+    prepare(config) {
+      const { socketPaths, tls } = settingsOf(config)
+      const paths = socketPaths.flatMap((path) => path ?? [])
+      return listener.prepare(paths, tls)
+    },
+    use: () => listener.endLost(rules.isLost),
+    close: () => listener.close(),
   }
 }
 

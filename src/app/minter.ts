@@ -12,8 +12,8 @@ import { TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { TokenCache } from '../token/token-cache.ts'
-import { readVersion } from '../version.ts'
-import { Entrance, otherDescriptors, requestIds } from './entrance.ts'
+import { USER_AGENT } from '../version.ts'
+import { type Entrance, entranceOf, otherDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
 import type { LiveRules } from './rules.ts'
 
@@ -61,7 +61,7 @@ export function openMinter(
     },
     reception,
   )
-  return new Entrance(listener, reception, rules, ({ callers, minter: { tls } }) => ({
+  return entranceOf(listener, reception, rules, ({ callers, minter: { tls } }) => ({
     socketPaths: callers.map(({ minterSocket }) => minterSocket),
     tls,
   }))
@@ -86,7 +86,7 @@ export function openMinterSource(
   settings: () => Config['minter'],
   observer: Pick<Events, 'minterAsked'>,
 ): MinterSource {
-  const own = ['host', url.baseUrl.host, 'user-agent', `org-access-proxy/${readVersion()}`]
+  const own = ['host', url.baseUrl.host, 'user-agent', USER_AGENT]
   const source: MinterSource = new MinterSource({
     minter: url.text,
     credential() {

@@ -13,7 +13,7 @@ import type { AppCredentials } from '../token/app-credentials.ts'
 import { tokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver, TokenSource } from '../token/token-source.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
-import { readVersion } from '../version.ts'
+import { USER_AGENT } from '../version.ts'
 import type { Commit, Part } from './reload.ts'
 
 type TlsFiles = Pick<Config['origin'], 'caFile' | 'certFile' | 'keyFile'>
@@ -125,7 +125,7 @@ export function openTokenEndpoint(
     form,
     json,
     field,
-    userAgent: `org-access-proxy/${readVersion()}`,
+    userAgent: USER_AGENT,
     credentials,
     timeoutMs: tokens.mintTimeoutMs * CALL_SHARE,
     call: (request, timeoutMs) => call(origin, request, timeoutMs),

@@ -3,7 +3,7 @@
 import type { SecureContext } from 'node:tls'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
-import { readVersion } from '../version.ts'
+import { USER_AGENT } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
 import type { CallerRule, JwtCredential } from './callers.ts'
 import { type KeySet, KeySetInvalid, openVerifier, parseKeySet, type Verification, type Verifier } from './jwt.ts'
@@ -186,7 +186,7 @@ class RemoteKeySet {
       url: new URL(url),
       fields: [
         ...['accept', 'application/jwk-set+json, application/json'],
-        ...['user-agent', `org-access-proxy/${readVersion()}`], // some firewalls refuse calls without one
+        ...['user-agent', USER_AGENT], // some firewalls refuse calls without one
         ...(token ? ['authorization', `Bearer ${token}`] : []),
       ],
       secureContext: this.#secureContext,

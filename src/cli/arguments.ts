@@ -3,21 +3,13 @@
 import { parseArgs } from 'node:util'
 import { COMMANDS, type CommandDeclaration, type CommandName, helpOf, helpText, OPTIONS } from './commands.ts'
 
+type Values = ReturnType<typeof parse>['values']
+
 /** Options that the command does not take are undefined. */
-interface Command {
+interface Command extends Readonly<Partial<Omit<Values, 'config' | 'help' | 'version' | 'port'>>> {
   readonly name: CommandName
   readonly file?: string | undefined
-  readonly mint?: string | undefined
-  readonly json?: boolean | undefined
-  readonly yaml?: boolean | undefined
-  readonly org?: string | undefined
-  readonly path?: string | undefined
-  readonly wait?: string | undefined
-  readonly yes?: boolean | undefined
-  readonly all?: boolean | undefined
-  readonly caller?: string | undefined
   readonly port?: number | undefined
-  readonly like?: string | undefined
   /** What stands behind the command. */
   readonly operand?: string | undefined
   /** Of `help`. */

@@ -24,7 +24,7 @@ import {
 import { Secret } from '../secret.ts'
 import { AppKey } from '../token/app-key.ts'
 import { closedPath, endpointText, endpointUrl, tokenRequest } from '../token/token-request.ts'
-import { readVersion } from '../version.ts'
+import { readVersion, USER_AGENT } from '../version.ts'
 
 const DEFAULT_PATH = '/v2/example/endpoint'
 
@@ -93,18 +93,17 @@ async function ask(
   const startedAt = clock.now()
   const at = new Date().toISOString()
   const program = readVersion()
-  const userAgent = `org-access-proxy/${program}`
   const call = { baseUrl, endpoint, form, json }
   const appKey = new AppKey(appId, appSecret, tokens.auth)
   const mintRequest = async (org: OrgId) =>
-    tokenRequest(call, org, await appKey.prove(endpointUrl(call, org)), userAgent)
+    tokenRequest(call, org, await appKey.prove(endpointUrl(call, org)), USER_AGENT)
   const live = LiveConnections.of(config)
   const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
   const open = (to: 'service' | 'endpoint') =>
     openWire(to === 'service' ? openOrigin(config, 1, live.service) : openMintOrigin(config, 1, live), timeoutMs)
   const pair = Buffer.from(`${appId}:${appSecret.reveal()}`).toString('base64')
   const secrets = [appSecret, new Secret(pair)]
-  const asker = new Asker({ baseUrl, path, field, userAgent, mintRequest, secrets, open, signal, clock })
+  const asker = new Asker({ baseUrl, path, field, userAgent: USER_AGENT, mintRequest, secrets, open, signal, clock })
   try {
     const questions = new Questions(asker, task)
     await questions.askAll()

@@ -264,33 +264,27 @@ describe('all or nothing', () => {
     expect(told?.['problem']).toContain(problem)
     expect(await metric('oap_config_reloads_total{outcome="refused"}')).toBe(1)
   })
-
-  test('settings that need a restart are named, each time, and the others are applied', async () => {
-    await start(caller('acme'))
-    for (const org of ['globex', 'initech']) {
-      await reloadWith(`${caller(org)}listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n`)
-      expect(await send({ 'X-Proxy-Key': KEY, 'X-Org-Id': org })).toBe(200)
-    }
-    const named = linesOf('changed settings need a restart')
-    expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.maxOrgs']))
-    const taken = linesOf('configuration applied')
-    expect(taken.map(({ changed }) => changed)).toEqual([['callers'], ['callers']])
-  })
 })
 
-test('a changed setting that needs a restart is told while it lasts', async () => {
-  await start('')
+test('changed settings that need a restart are named at each reload and while they wait, and the others are applied', async () => {
+  await start('log: {level: info}\n')
   const warning = async () => {
     const { warnings } = JSON.parse((await proxy.askAdmin('/status')).content)
     return warnings.find(({ code }: { code: string }) => code === 'restart_pending')?.text
   }
-  const CHANGED = 'listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n'
-  await reloadWith(CHANGED)
-  expect(await warning()).toContain('need a restart: listen.maxInFlight, tokens.maxOrgs.')
-  await reloadWith(`${CHANGED}log: {level: debug}\n`)
+  const WAITING = 'listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n'
+  for (const org of ['globex', 'initech']) {
+    await reloadWith(`${WAITING}orgs: {allow: [${org}]}\n`)
+    expect(await send({ 'X-Org-Id': org })).toBe(200)
+    expect(await warning()).toContain('need a restart: listen.maxInFlight, tokens.maxOrgs.')
+  }
+  const named = linesOf('changed settings need a restart')
+  expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.maxOrgs']))
+  const taken = linesOf('configuration applied')
+  expect(taken.map(({ changed }) => changed)).toEqual([['orgs.allow'], ['orgs.allow']])
   await reloadWith('{broken')
   expect(await warning()).toContain('listen.maxInFlight')
-  await reloadWith('log: {level: debug}\n')
+  await reloadWith('orgs: {allow: [initech]}\n')
   expect(await warning()).toBeUndefined()
   expect(linesOf('configuration unchanged')).toHaveLength(1)
 })
