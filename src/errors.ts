@@ -12,203 +12,126 @@ interface ProblemEntry {
   readonly detail: string
 }
 
+/** The request breaks a rule of HTTP, or of this proxy. */
+const malformed = (status: number, detail: string): ProblemEntry => {
+  return { status, proxyError: 'http_request_error', fault: 'app', detail }
+}
+/** The request could be carried out, and must not be. */
+const denied = (status: number, detail: string): ProblemEntry => {
+  return { status, proxyError: 'http_request_denied', fault: 'app', detail }
+}
+const ofProxy = (proxyError: string, status: number, detail: string): ProblemEntry => {
+  return { status, proxyError, fault: 'proxy', detail }
+}
+const ofService = (proxyError: string, status: number, detail: string): ProblemEntry => {
+  return { status, proxyError, fault: 'service', detail }
+}
+
 /** A request refused before any token is asked for. */
 const REFUSALS = {
-  remote_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail:
-      'The connection does not come from this machine. Call from the same host, or set listen.allowRemote to true.',
-  },
-  request_invalid: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Send one well-formed HTTP/1.1 request with one clear length.',
-  },
-  request_timeout: {
-    status: 408,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Send head and content without long pauses; listen.headersTimeout and listen.idleTimeout are the limits.',
-  },
-  request_head_too_large: {
-    status: 431,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Keep the request line and all fields together within listen.maxHeadSize, and the fields to 1,000.',
-  },
-  transfer_coding_refused: {
-    status: 501,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Send content with a Content-Length, or with "Transfer-Encoding: chunked" alone.',
-  },
-  http_version_refused: {
-    status: 505,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Use HTTP/1.1 (or HTTP/1.0 with a Host field).',
-  },
-  method_refused: {
-    status: 405,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'CONNECT and TRACE are never forwarded.',
-  },
-  expectation_failed: {
-    status: 417,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Only "Expect: 100-continue" is understood.',
-  },
-  host_invalid: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Send exactly one Host field, such as "localhost:8080".',
-  },
-  host_refused: {
-    status: 421,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'Call the proxy as localhost, or add the name to listen.hosts.',
-  },
-  browser_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'Call the proxy from a service, without an Origin field.',
-  },
-  forwarded_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
-  },
-  caller_keys_unavailable: {
-    status: 503,
-    proxyError: 'destination_unavailable',
-    fault: 'proxy',
-    detail: 'The key set that JWTs are verified with could not be fetched yet: repeat the request later.',
-  },
-  caller_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its own socket.',
-  },
-  target_invalid: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Use an absolute path without dot segments, backslashes, fragments or broken percent-encoding.',
-  },
-  token_endpoint_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'The proxy obtains tokens itself: call the API path you need with X-Org-Id.',
-  },
-  route_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail:
-      'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable. Where routes are checked, no field may override the method.',
-  },
-  org_id_missing: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Name the Org in exactly one X-Org-Id field; there is no default.',
-  },
-  org_id_invalid: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Send exactly one X-Org-Id field with one id that matches orgs.pattern. Ids are case-sensitive.',
-  },
-  org_not_allowed: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail:
-      'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it. Ids are case-sensitive.',
-  },
-  field_invalid: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail:
-      'Spell protected field names with "-", not "_", use only visible characters in values, and send one Content-Type.',
-  },
-  upgrade_invalid: {
-    status: 400,
-    proxyError: 'http_request_error',
-    fault: 'app',
-    detail: 'Send GET over HTTP/1.1 without content, "Upgrade: websocket" alone, a Sec-WebSocket-Key and version 13.',
-  },
-  proxy_loop_detected: {
-    status: 508,
-    proxyError: 'proxy_loop_detected',
-    fault: 'proxy',
-    detail: 'The request has passed this proxy before: check that baseUrl does not lead back to it.',
-  },
-  draining: {
-    status: 503,
-    proxyError: 'destination_unavailable',
-    fault: 'proxy',
-    detail: 'Repeat the request on a new connection.',
-  },
-  overloaded: {
-    status: 503,
-    proxyError: 'connection_limit_reached',
-    fault: 'proxy',
-    detail: 'Repeat the request later.',
-  },
-} as const satisfies Record<string, ProblemEntry>
+  remote_refused: denied(
+    403,
+    'The connection does not come from this machine. Call from the same host, or set listen.allowRemote to true.',
+  ),
+  request_invalid: malformed(400, 'Send one well-formed HTTP/1.1 request with one clear length.'),
+  request_timeout: malformed(
+    408,
+    'Send head and content without long pauses; listen.headersTimeout and listen.idleTimeout are the limits.',
+  ),
+  request_head_too_large: malformed(
+    431,
+    'Keep the request line and all fields together within listen.maxHeadSize, and the fields to 1,000.',
+  ),
+  transfer_coding_refused: malformed(
+    501,
+    'Send content with a Content-Length, or with "Transfer-Encoding: chunked" alone.',
+  ),
+  http_version_refused: malformed(505, 'Use HTTP/1.1 (or HTTP/1.0 with a Host field).'),
+  method_refused: denied(405, 'CONNECT and TRACE are never forwarded.'),
+  expectation_failed: malformed(417, 'Only "Expect: 100-continue" is understood.'),
+  host_invalid: malformed(400, 'Send exactly one Host field, such as "localhost:8080".'),
+  host_refused: denied(421, 'Call the proxy as localhost, or add the name to listen.hosts.'),
+  browser_refused: denied(403, 'Call the proxy from a service, without an Origin field.'),
+  forwarded_refused: denied(
+    403,
+    'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
+  ),
+  caller_keys_unavailable: ofProxy(
+    'destination_unavailable',
+    503,
+    'The key set that JWTs are verified with could not be fetched yet: repeat the request later.',
+  ),
+  caller_refused: denied(
+    403,
+    'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its own socket.',
+  ),
+  target_invalid: malformed(
+    400,
+    'Use an absolute path without dot segments, backslashes, fragments or broken percent-encoding.',
+  ),
+  token_endpoint_refused: denied(403, 'The proxy obtains tokens itself: call the API path you need with X-Org-Id.'),
+  route_refused: denied(
+    403,
+    'Add "METHOD /path" to routes.allow, or to the routes of the caller, if it should be reachable. Where routes are checked, no field may override the method.',
+  ),
+  org_id_missing: malformed(400, 'Name the Org in exactly one X-Org-Id field; there is no default.'),
+  org_id_invalid: malformed(
+    400,
+    'Send exactly one X-Org-Id field with one id that matches orgs.pattern. Ids are case-sensitive.',
+  ),
+  org_not_allowed: denied(
+    403,
+    'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it. Ids are case-sensitive.',
+  ),
+  field_invalid: malformed(
+    400,
+    'Spell protected field names with "-", not "_", use only visible characters in values, and send one Content-Type.',
+  ),
+  upgrade_invalid: malformed(
+    400,
+    'Send GET over HTTP/1.1 without content, "Upgrade: websocket" alone, a Sec-WebSocket-Key and version 13.',
+  ),
+  proxy_loop_detected: ofProxy(
+    'proxy_loop_detected',
+    508,
+    'The request has passed this proxy before: check that baseUrl does not lead back to it.',
+  ),
+  draining: ofProxy('destination_unavailable', 503, 'Repeat the request on a new connection.'),
+  overloaded: ofProxy('connection_limit_reached', 503, 'Repeat the request later.'),
+}
 
 /** There is no token for the request. */
 export const TOKEN_PROBLEMS = {
-  org_access_refused: {
-    status: 403,
-    proxyError: 'http_request_denied',
-    fault: 'app',
-    detail: 'Check the org id, which is case-sensitive, and that the Org has linked with this App.',
-  },
-  app_credentials_rejected: {
-    status: 502,
-    proxyError: 'proxy_configuration_error',
-    fault: 'proxy',
-    detail: 'Check appId and the App secret of the proxy. The client cannot correct this.',
-  },
-  token_response_invalid: {
-    status: 502,
-    proxyError: 'http_protocol_error',
-    fault: 'service',
-    detail: 'Check baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
-  },
-  token_endpoint_unavailable: {
-    status: 503,
-    proxyError: 'destination_unavailable',
-    fault: 'service',
-    detail: 'Repeat the request after the time in Retry-After.',
-  },
-  token_endpoint_rate_limited: {
-    status: 503,
-    proxyError: 'destination_unavailable',
-    fault: 'service',
-    detail: 'Repeat the request after the time in Retry-After.',
-  },
-  token_endpoint_timeout: {
-    status: 504,
-    proxyError: 'http_response_timeout',
-    fault: 'service',
-    detail: 'The token endpoint did not answer in time: repeat the request later; tokens.mintTimeout sets the limit.',
-  },
-} as const satisfies Record<string, ProblemEntry>
+  org_access_refused: denied(
+    403,
+    'Check the org id, which is case-sensitive, and that the Org has linked with this App.',
+  ),
+  app_credentials_rejected: ofProxy(
+    'proxy_configuration_error',
+    502,
+    'Check appId and the App secret of the proxy. The client cannot correct this.',
+  ),
+  token_response_invalid: ofService(
+    'http_protocol_error',
+    502,
+    'Check baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
+  ),
+  token_endpoint_unavailable: ofService(
+    'destination_unavailable',
+    503,
+    'Repeat the request after the time in Retry-After.',
+  ),
+  token_endpoint_rate_limited: ofService(
+    'destination_unavailable',
+    503,
+    'Repeat the request after the time in Retry-After.',
+  ),
+  token_endpoint_timeout: ofService(
+    'http_response_timeout',
+    504,
+    'The token endpoint did not answer in time: repeat the request later; tokens.mintTimeout sets the limit.',
+  ),
+}
 
 /** What a minter may refuse, and its sidecar passes on. */
 export const PASSED_ON = [
@@ -221,67 +144,49 @@ export const PASSED_ON = [
 
 /** The exchange with the service failed; names of RFC 9209 §2.3. */
 const ORIGIN_PROBLEMS = {
-  connection_refused: {
-    status: 502,
-    proxyError: 'connection_refused',
-    fault: 'service',
-    detail: 'Check that the service at baseUrl is running and reachable.',
-  },
-  connection_terminated: {
-    status: 502,
-    proxyError: 'connection_terminated',
-    fault: 'service',
-    detail: 'It is unknown whether the request was carried out: repeat it only if that is safe.',
-  },
-  connection_timeout: {
-    status: 504,
-    proxyError: 'connection_timeout',
-    fault: 'service',
-    detail: 'Check that the service at baseUrl is reachable.',
-  },
-  dns_error: {
-    status: 502,
-    proxyError: 'dns_error',
-    fault: 'service',
-    detail: 'Check the host name in baseUrl and the DNS server.',
-  },
-  tls_certificate_error: {
-    status: 502,
-    proxyError: 'tls_certificate_error',
-    fault: 'service',
-    detail: 'Check the certificate, the host of baseUrl and origin.caFile.',
-  },
-  tls_protocol_error: {
-    status: 502,
-    proxyError: 'tls_protocol_error',
-    fault: 'service',
-    detail: 'Check that the service at baseUrl speaks TLS on that port.',
-  },
-  http_protocol_error: {
-    status: 502,
-    proxyError: 'http_protocol_error',
-    fault: 'service',
-    detail: 'The response was malformed, or could be read in two ways, so the proxy dropped it.',
-  },
-  http_response_incomplete: {
-    status: 502,
-    proxyError: 'http_response_incomplete',
-    fault: 'service',
-    detail: 'It is unknown whether the request was carried out: repeat it only if that is safe.',
-  },
-  http_response_timeout: {
-    status: 504,
-    proxyError: 'http_response_timeout',
-    fault: 'service',
-    detail: 'It is unknown whether the request was carried out; origin.responseTimeout sets the limit.',
-  },
-  http_upgrade_failed: {
-    status: 502,
-    proxyError: 'http_upgrade_failed',
-    fault: 'service',
-    detail: 'The service switched to another protocol than WebSocket.',
-  },
-} as const satisfies Record<string, ProblemEntry>
+  connection_refused: ofService(
+    'connection_refused',
+    502,
+    'Check that the service at baseUrl is running and reachable.',
+  ),
+  connection_terminated: ofService(
+    'connection_terminated',
+    502,
+    'It is unknown whether the request was carried out: repeat it only if that is safe.',
+  ),
+  connection_timeout: ofService('connection_timeout', 504, 'Check that the service at baseUrl is reachable.'),
+  dns_error: ofService('dns_error', 502, 'Check the host name in baseUrl and the DNS server.'),
+  tls_certificate_error: ofService(
+    'tls_certificate_error',
+    502,
+    'Check the certificate, the host of baseUrl and origin.caFile.',
+  ),
+  tls_protocol_error: ofService(
+    'tls_protocol_error',
+    502,
+    'Check that the service at baseUrl speaks TLS on that port.',
+  ),
+  http_protocol_error: ofService(
+    'http_protocol_error',
+    502,
+    'The response was malformed, or could be read in two ways, so the proxy dropped it.',
+  ),
+  http_response_incomplete: ofService(
+    'http_response_incomplete',
+    502,
+    'It is unknown whether the request was carried out: repeat it only if that is safe.',
+  ),
+  http_response_timeout: ofService(
+    'http_response_timeout',
+    504,
+    'It is unknown whether the request was carried out; origin.responseTimeout sets the limit.',
+  ),
+  http_upgrade_failed: ofService(
+    'http_upgrade_failed',
+    502,
+    'The service switched to another protocol than WebSocket.',
+  ),
+}
 
 export type RefusalCode = keyof typeof REFUSALS
 export type TokenErrorCode = keyof typeof TOKEN_PROBLEMS | (typeof PASSED_ON)[number] | 'overloaded'
@@ -292,12 +197,11 @@ export const PROBLEMS: Readonly<Record<ErrorCode, ProblemEntry>> = {
   ...REFUSALS,
   ...TOKEN_PROBLEMS,
   ...ORIGIN_PROBLEMS,
-  proxy_internal_error: {
-    status: 500,
-    proxyError: 'proxy_internal_error',
-    fault: 'proxy',
-    detail: 'This is a fault of the proxy: report it with the requestId.',
-  },
+  proxy_internal_error: ofProxy(
+    'proxy_internal_error',
+    500,
+    'This is a fault of the proxy: report it with the requestId.',
+  ),
 }
 
 /** What to do about a code that is of the minter of a sidecar, where that differs. */
