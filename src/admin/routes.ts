@@ -7,16 +7,7 @@ import type { ErrorCode } from '../errors.ts'
 import { parseOrgId } from '../org-id.ts'
 import { renderFamilies, runtimeMetrics } from './counts.ts'
 import type { History } from './history.ts'
-import {
-  ageText,
-  counted,
-  lastingText,
-  recentRows,
-  refusalText,
-  serviceText,
-  stateText,
-  whoRows,
-} from './page/words.ts'
+import { allRows } from './page/words.ts'
 import { type AdminSources, type ReadinessCheck, type StatusDocument, statusOf } from './status.ts'
 import type { Warnings } from './warnings.ts'
 
@@ -65,17 +56,9 @@ const PAGE = markup
 
 /** One document that loads nothing from anywhere and runs only its own script, which takes the place of the table. */
 function statusPage(document: StatusDocument): Answer {
-  const { warnings, errors, orgs } = document
-  const rows = [
-    ['state', stateText(document)],
-    ['service', serviceText(document.service)],
-    ...warnings.map((warning) => ['warning', `${warning.text} (${lastingText(warning)})`]),
-    ...recentRows(document),
-    ...whoRows(document),
-    ...errors.map(({ code, title, count, detail }) => [code, `${counted(count, 'time')}: ${title}. ${detail}`]),
-    ...orgs.map((org) => [org.org, `${org.state} ${ageText(org)}${refusalText(org)}`]),
-  ]
-  const table = rows.map(([label = '', text = '']) => `<tr><th>${escaped(label)}<td>${escaped(text)}`).join('\n')
+  const table = allRows(document)
+    .map(([label, text]) => `<tr><th>${escaped(label)}<td>${escaped(text)}`)
+    .join('\n')
   return {
     status: 200,
     type: 'text/html; charset=utf-8',

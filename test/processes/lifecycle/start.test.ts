@@ -223,7 +223,7 @@ describe('a small command loads what it needs and no more', () => {
     const { result }: { result: { url: string }[] } = JSON.parse(await readFile(folder.at(`loaded/${report}`), 'utf8'))
     const loaded = result.flatMap(({ url }) => (url.startsWith('file:') ? [fileURLToPath(url)] : []))
     const sizes = await Promise.all(loaded.map(async (path) => (await stat(path)).size))
-    expect(loaded.length).toBeLessThanOrEqual(6)
+    expect(loaded.length).toBeLessThanOrEqual(5)
     expect(sizes.reduce((sum, size) => sum + size)).toBeLessThan(40_000)
   })
 })

@@ -104,8 +104,11 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#who'))).toContain('busiest Orgs: acme 40')
     expect(await page.evaluate(`document.querySelector('#plain')`)).toBeNull()
     expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
+    expect(await page.evaluate(`document.querySelector('#search').hidden`), 'with one Org').toBe(true)
     expect(await page.evaluate(text('#orgs .age'))).toMatch(/^token \d\u00a0s old, lives about 5\u00a0min$/)
     expect(await page.evaluate(text('#errors .advice'))).toContain('there is no default')
+    const top = (id: string) => page.evaluate<number>(`document.querySelector('${id}').getBoundingClientRect().top`)
+    expect(await top('#errors')).toBeLessThan(await top('#orgs-note'))
     expect(page.complaints).toEqual([])
     expect(page.requests.filter((url) => !url.startsWith(admin.url) && !url.startsWith('data:'))).toEqual([])
   })
@@ -123,12 +126,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     await page.until(`document.querySelector('#plots path').getAttribute('d').length > 10`)
     await page.until(`parseFloat(${text('#plots figure:nth-child(2) .value')}) > 0`)
     expect(page.complaints).toEqual([])
-  })
-
-  test('errors are above the list of Orgs', async () => {
-    const page = await openPage(admin)
-    const top = (id: string) => page.evaluate<number>(`document.querySelector('${id}').getBoundingClientRect().top`)
-    expect(await top('#errors')).toBeLessThan(await top('#orgs-note'))
   })
 
   test('an Org whose id is markup is shown as text', async () => {
@@ -157,12 +154,6 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     })()`)
     await page.until(`${shown}.join() === 'org-123'`)
     expect(await page.evaluate(`document.querySelector('#search').hidden`)).toBe(false)
-  })
-
-  test('few Orgs need no search', async () => {
-    await admin.mint('acme')
-    const page = await openPage(admin)
-    expect(await page.evaluate(`document.querySelector('#search').hidden`)).toBe(true)
   })
 
   test('it has one heading of the first level; warnings make a ready proxy amber', async () => {
