@@ -23,11 +23,6 @@ export type AbandonCode = keyof typeof STATUS_WITHOUT_ANSWER
 export const TRACEPARENT =
   /^(?:00(?=.{53}$)|(?!00|ff)[0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})(?:$|-)/
 
-/** The trace id of a `traceparent` field; undefined if the field is not valid. */
-export function traceIdOf(traceparent: string): string | undefined {
-  return TRACEPARENT.exec(traceparent)?.[1]
-}
-
 /** Instants are monotonic milliseconds. */
 export class RequestRecord {
   /** Undefined if the request leaves no spans. */
@@ -82,7 +77,7 @@ export class RequestRecord {
   /** Begins its spans, if it leaves any. `traceparent` is the client's. */
   trace(tracing: Tracing | undefined, traceparent: string | undefined): void {
     this.#spans = tracing?.begin(this, traceparent)
-    this.traceId = this.#spans?.traceId ?? (traceparent === undefined ? undefined : traceIdOf(traceparent))
+    this.traceId = this.#spans?.traceId ?? (traceparent === undefined ? undefined : TRACEPARENT.exec(traceparent)?.[1])
   }
 
   /** The request is sent, for the first time or again. Returns `fields`, with the id of the span if there is one. */

@@ -7,7 +7,7 @@ import { type RequestEvents, type RequestHead, RequestParser } from '../http1/re
 import type { OrgId } from '../org-id.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
-import { ClientResponse, type HttpDate, type LastWrites } from './client-response.ts'
+import { ClientResponse, type LastWrites } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
 
 /** Where a connection came from, decided when it was accepted. */
@@ -19,15 +19,14 @@ export interface ConnectionSource {
   /** Path of the caller's own socket that it came through; undefined for the common address. */
   readonly callerSocket?: string | undefined
   readonly certificate?: ClientCertificate | undefined
-  /** The TCP socket that carries a TLS connection. */
-  readonly carrier?: Socket | undefined
+  /** The TCP socket that carries a TLS connection; of others, the socket itself. */
+  readonly carrier: Socket
 }
 
 /** What the connection sees of its listener. */
 export interface ConnectionOwner {
-  readonly options: { readonly keepAliveTimeoutMs: number; readonly maxHeadSizeBytes: number }
+  readonly options: WaitLimits & { readonly maxHeadSizeBytes: number }
   readonly handler: RequestHandler
-  readonly date: HttpDate
   /** Each response closes its connection. */
   readonly isEnding: boolean
   readonly lastWrites: LastWrites
@@ -111,10 +110,10 @@ export class ClientConnection implements Client, RequestEvents {
     this.#owner = owner
     this.isLocal = source.isLocal
     this.isOnSocket = source.isOnSocket === true
-    this.scheme = (source.carrier ?? socket) === socket ? 'http' : 'https'
+    this.scheme = source.carrier === socket ? 'http' : 'https'
     this.callerSocket = source.callerSocket
     this.certificate = source.certificate
-    this.#carrier = source.carrier ?? socket
+    this.#carrier = source.carrier
     this.#parser = new RequestParser(this, owner.options.maxHeadSizeBytes)
     this.response = new ClientResponse(this)
     socket.on('error', () => undefined) // `close` follows
@@ -158,10 +157,6 @@ export class ClientConnection implements Client, RequestEvents {
   get mayGoOn(): boolean {
     const isInTurn = this.#isRequestComplete && this.#held === undefined
     return isInTurn && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
-  }
-
-  get date(): HttpDate {
-    return this.#owner.date
   }
 
   get lastWrites(): LastWrites {
@@ -431,9 +426,9 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
-  check(now: number, limits: WaitLimits): void {
+  check(now: number): void {
     this.#probe()
-    const wait = this.#awaited(limits)
+    const wait = this.#awaited(this.#owner.options)
     if (wait.what !== this.#wait.what || wait.progress !== this.#wait.progress) {
       this.#wait = wait
       this.#waitsSince = now

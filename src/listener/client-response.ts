@@ -9,7 +9,7 @@ import type { ReceivedResponse } from '../http1/response-parser.ts'
 const MAX_JOINED_BYTES = 8 * 1024
 
 /** A final response, or a 101, without framing fields and connection options. */
-export interface HeadToWrite {
+interface HeadToWrite {
   readonly status: number
   readonly reason: string
   /** Flat list of names and values, which the parser has let pass. */
@@ -20,28 +20,26 @@ export interface HeadToWrite {
 const UPGRADE_REQUIRED = 426
 
 /** Adds a `Date` if there is none (RFC 9110 §6.6.1), and `moreLines`. */
-export function responseHeadText(head: HeadToWrite, isChunked: boolean, date: HttpDate, moreLines: string): string {
+export function responseHeadText(head: HeadToWrite, isChunked: boolean, moreLines: string): string {
   let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n${fieldLines(head.fields)}`
-  if (!head.hasDate) text += `Date: ${date.now}\r\n`
+  if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
   if (isChunked) text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
   if (head.status === UPGRADE_REQUIRED) text += 'Connection: upgrade\r\n'
   return `${text}${moreLines}\r\n`
 }
 
-/** The time of day as `Date` has it (RFC 9110 §5.6.7). Rendered once a second. */
-export class HttpDate {
-  #second = Number.NaN
-  #text = ''
+let renderedSecond = Number.NaN
+let renderedDate = ''
 
-  get now(): string {
-    const second = Math.floor(Date.now() / 1_000)
-    if (second !== this.#second) {
-      this.#second = second
-      this.#text = new Date(second * 1_000).toUTCString()
-    }
-    return this.#text
+/** The time of day as `Date` has it (RFC 9110 §5.6.7). Rendered once a second. */
+function httpDate(): string {
+  const second = Math.floor(Date.now() / 1_000)
+  if (second !== renderedSecond) {
+    renderedSecond = second
+    renderedDate = new Date(second * 1_000).toUTCString()
   }
+  return renderedDate
 }
 
 /** What the response sees of its connection. */
@@ -51,7 +49,6 @@ interface ResponseCarrier {
   readonly mayGoOn: boolean
   /** For how long the connection waits for it. */
   readonly keepAliveSeconds: number
-  readonly date: HttpDate
   readonly lastWrites: LastWrites
   responseFlushed(): void
   reset(): void
@@ -113,7 +110,7 @@ export class ClientResponse {
   }
 
   get date(): string {
-    return this.#connection.date.now
+    return httpDate()
   }
 
   /** The fields that say whether the connection is kept, and for how long. Asked when a head is written, which decides it. */
@@ -129,7 +126,7 @@ export class ClientResponse {
     this.#isChunked = isOpenEnded && !this.#isHttp10
     this.#endsByClose = isOpenEnded && this.#isHttp10
     if (this.#endsByClose) this.keepsAlive = false
-    this.#text = responseHeadText(head, this.#isChunked, this.#connection.date, this.connectionLines)
+    this.#text = responseHeadText(head, this.#isChunked, this.connectionLines)
   }
 
   /** Writes a 101 to the client. What follows belongs to a tunnel. */

@@ -6,7 +6,7 @@ import type { Caller } from '../callers/callers.ts'
 import type { OrgId } from '../org-id.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
-import { HttpDate, LastWrites } from './client-response.ts'
+import { LastWrites } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import type { RequestHandler } from './request-handler.ts'
 import { ListenerTls, type TlsSettings } from './tls.ts'
@@ -39,7 +39,6 @@ export interface ListenerOptions extends WaitLimits {
 export class Listener implements ConnectionOwner {
   readonly options: ListenerOptions
   readonly handler: RequestHandler
-  readonly date = new HttpDate()
   readonly lastWrites = new LastWrites()
   readonly #connections = new Map<Socket, ClientConnection>()
   readonly tls: ListenerTls | undefined
@@ -74,7 +73,7 @@ export class Listener implements ConnectionOwner {
     const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs)
     const check = () => {
       const now = performance.now()
-      for (const connection of this.#connections.values()) connection.check(now, this.options)
+      for (const connection of this.#connections.values()) connection.check(now)
     }
     this.#sweep = setInterval(check, Math.min(1_000, Math.max(20, least / 4))).unref()
     return bound?.address ?? 'off'

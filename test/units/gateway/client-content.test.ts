@@ -5,12 +5,14 @@ import { expect, test } from 'vitest'
 import { ClientContent, RepeatMemory } from '../../../src/gateway/client-content.ts'
 import { respondToOptions } from '../../../src/gateway/own-responses.ts'
 import { ClientConnection } from '../../../src/listener/client-connection.ts'
-import { HttpDate, LastWrites } from '../../../src/listener/client-response.ts'
+import { LastWrites } from '../../../src/listener/client-response.ts'
 import type { Client, RequestHandler, RequestInProgress } from '../../../src/listener/request-handler.ts'
 import { head } from '../../support/case-table.ts'
 import { Gate } from '../../support/changes.ts'
 import { listening } from '../../support/listening.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
+
+const LIMITS = { headersTimeoutMs: 10_000, keepAliveTimeoutMs: 10_000, idleTimeoutMs: 10_000 }
 
 /** A listener whose requests have a content of `memory`, and are answered with 204 at its end. `begun` gets each content. */
 async function receiving(memory: RepeatMemory, begun: (content: ClientContent) => void) {
@@ -24,14 +26,13 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
     drain: () => undefined,
   }
   const owner = {
-    date: new HttpDate(),
-    options: { keepAliveTimeoutMs: 10_000, maxHeadSizeBytes: 16 * 1024 },
+    options: { ...LIMITS, maxHeadSizeBytes: 16 * 1024 },
     handler,
     isEnding: false,
     lastWrites: new LastWrites(),
   }
   const server = createServer({ allowHalfOpen: true }, (socket) => {
-    new ClientConnection(socket, owner, { isLocal: true })
+    new ClientConnection(socket, owner, { isLocal: true, carrier: socket })
   })
   return await listening(server)
 }
