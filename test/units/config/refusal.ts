@@ -41,15 +41,15 @@ export async function withFile<T>(
 }
 
 /** What such a file is loaded as. */
-export const loadFile = (content: string, files = {}) =>
-  withFile(content, (file) => loadConfig({ file, env: GOOD }), files)
+export const loadFile = (content: string, files = {}, env: Variables = GOOD) =>
+  withFile(content, (file) => loadConfig({ file, env }), files)
 
 /** The problems with such a file, without its path. */
-export const problemsOf = (content: string | Uint8Array, files = {}) =>
+export const problemsOf = (content: string | Uint8Array, files = {}, env: Variables = GOOD) =>
   withFile(
     content,
     async (file, at) => {
-      const lines = await refusalOf({ file, env: GOOD })
+      const lines = await refusalOf({ file, env })
       return lines.map((line) => line.replace(`${file}:`, '').replaceAll(file, 'the file').replaceAll(at(''), ''))
     },
     files,
