@@ -5,19 +5,16 @@ import { rootCertificates } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../../src/config/load.ts'
 import { certificate } from '../../support/certificates.ts'
-import { type Folder, makeFolder } from '../../support/folder.ts'
-import { GOOD, loadFile, loadWith, problemsOf, refusalOf, refusalWith } from './refusal.ts'
+import { makeFolder } from '../../support/folder.ts'
+import { GOOD, loadFile, loadWith, problemsOf, refusalOf, refusalWith, withFile } from './refusal.ts'
 
 const { OAP_APP_SECRET: _, ...WITHOUT_SECRET } = GOOD
 
-const withSecretIn = (file: string) => ({ env: { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: file } })
-
-async function inFolder<T>(act: (folder: Folder) => Promise<T>): Promise<T> {
-  await using folder = await makeFolder()
-  return await act(folder)
-}
+const SECRET = 'appSecretFile: secret'
 
 describe('the secret file', () => {
+  const load = (secret: string) => loadFile(SECRET, { secret }, WITHOUT_SECRET)
+
   test.each([
     ['s3cret', 's3cret'],
     ['s3cret\n', 's3cret'],
@@ -25,13 +22,10 @@ describe('the secret file', () => {
     [' s3cret ', ' s3cret '],
     ['s3:cr:et\n', 's3:cr:et'],
     ['gehéim\n', 'gehéim'],
-  ])('%j contains the secret %j', (content, secret) =>
-    inFolder(async (folder) => {
-      const file = await folder.write('secret', content)
-      const { config, warnings } = await loadConfig(withSecretIn(file))
-      expect([config.app?.appSecret.reveal(), config.appSecretFile?.path, warnings]).toEqual([secret, file, []])
-    }),
-  )
+  ])('%j contains the secret %j', async (content, secret) => {
+    const { config, warnings } = await load(content)
+    expect([config.app?.appSecret.reveal(), warnings]).toEqual([secret, []])
+  })
 
   test.each([
     ['', 'is empty: put the secret into it'],
@@ -41,76 +35,67 @@ describe('the secret file', () => {
     ['hunter2\rhunter2', 'has a second line, or is not text: put only the secret into it'],
     ['hunter2\0\0\0', 'has a second line, or is not text: put only the secret into it'],
     [new Uint8Array([0x68, 0xc3]), 'is not UTF-8 text: it may be only half written'],
-  ])('%j is refused, and not repeated', (content, message) =>
-    inFolder(async (folder) => {
-      const lines = await refusalOf(withSecretIn(await folder.write('secret', content)))
-      expect(lines).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${message}`])
-      expect(lines.join()).not.toContain('hunter2')
-    }),
-  )
+    ['hunter2'.repeat(10_000), 'is larger than 64 KiB'],
+  ])('%j is refused, and not repeated', async (secret, message) => {
+    expect(await problemsOf(SECRET, { secret }, WITHOUT_SECRET)).toEqual([`appSecretFile (1:16): ${message}`])
+  })
 
-  test('a byte order mark is part of the secret, with a warning that names it', () =>
-    inFolder(async (folder) => {
-      const { config, warnings } = await loadConfig(withSecretIn(await folder.write('secret', '\ufeffs3cret')))
-      expect(config.app?.appSecret.reveal()).toBe('\ufeffs3cret')
-      expect(warnings).toEqual([
-        'appSecretFile (OAP_APP_SECRET_FILE): begins with a byte order mark (U+FEFF), which counts as part of the secret: save the file without it, unless the secret begins so',
-      ])
-    }))
+  test('a folder is no file', async () => {
+    const problem = 'appSecretFile (1:16): is a folder, a pipe, a socket or a device: name a regular file'
+    expect(await problemsOf('appSecretFile: .', {}, WITHOUT_SECRET)).toEqual([problem])
+  })
 
-  test('a missing file, a folder, or a large file is one line', () =>
-    inFolder(async (folder) => {
-      await mkdir(folder.at('folder'))
-      await folder.write('large', 'hunter2'.repeat(10_000))
-      for (const [name, message] of [
-        ['missing', 'does not exist (ENOENT)'],
-        ['folder', 'is a folder, a pipe, a socket or a device: name a regular file'],
-        ['large', 'is larger than 64 KiB'],
-      ] as const) {
-        const lines = await refusalOf(withSecretIn(folder.at(name)))
-        expect(lines).toEqual([`appSecretFile (OAP_APP_SECRET_FILE): ${message}`])
-      }
-    }))
+  test('a byte order mark is part of the secret, with a warning that names it', async () => {
+    const { config, warnings } = await load('\ufeffs3cret')
+    expect(config.app?.appSecret.reveal()).toBe('\ufeffs3cret')
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /^appSecretFile \(.*\): begins with a byte order mark \(U\+FEFF\), which counts as part of the secret: save the file without it, unless the secret begins so$/,
+      ),
+    ])
+  })
+
+  const withMode = <T>(mode: number, act: (file: string) => Promise<T>) =>
+    withFile(
+      SECRET,
+      async (file, at) => {
+        await chmod(at('secret'), mode)
+        return await act(file)
+      },
+      { secret: 's3cret' },
+    )
 
   // A test that runs as root may read everything.
-  test.skipIf(process.getuid?.() === 0)('a file without permission names the uid', () =>
-    inFolder(async (folder) => {
-      const file = await folder.write('secret', 's3cret')
-      await chmod(file, 0o000)
-      const [line] = await refusalOf(withSecretIn(file))
-      expect(line).toContain(`cannot be read by uid ${process.getuid?.()} (EACCES)`)
-    }),
-  )
+  test.skipIf(process.getuid?.() === 0)('a file without permission names the uid', async () => {
+    const [line] = await withMode(0o000, (file) => refusalOf({ file, env: WITHOUT_SECRET }))
+    expect(line).toContain(`cannot be read by uid ${process.getuid?.()} (EACCES)`)
+  })
 
   test.each([
     [0o600, false],
     [0o400, false],
     [0o640, true],
     [0o604, true],
-  ])('mode %o gets a warning: %s', (mode, isWarned) =>
-    inFolder(async (folder) => {
-      const file = await folder.write('secret', 's3cret')
-      await chmod(file, mode)
-      const warning = 'can be read by other users of this machine: chmod 600 prevents that'
-      const { warnings } = await loadConfig(withSecretIn(file))
-      expect(warnings).toEqual(isWarned ? [`appSecretFile (OAP_APP_SECRET_FILE): ${warning}`] : [])
-    }),
-  )
+  ])('mode %o gets a warning: %s', async (mode, isWarned) => {
+    const { warnings } = await withMode(mode, (file) => loadConfig({ file, env: WITHOUT_SECRET }))
+    const warning = 'can be read by other users of this machine: chmod 600 prevents that'
+    expect(warnings).toEqual(isWarned ? [expect.stringContaining(`): ${warning}`)] : [])
+  })
 
-  test('a relative path is resolved against the folder of the config file, or for a variable, the working directory', () =>
-    inFolder(async (folder) => {
-      await mkdir(folder.at('conf'))
-      await folder.write('conf/secret', 'from-the-file')
-      await folder.write('secret', 'from-the-variable')
-      const file = await folder.write('conf/proxy.yaml', 'appSecretFile: secret')
-      for (const each of [file, relative(process.cwd(), file)]) {
-        const { config } = await loadConfig({ file: each, env: WITHOUT_SECRET })
-        expect(config.app?.appSecret.reveal()).toBe('from-the-file')
-        expect(config.appSecretFile?.path).toBe(folder.at(join('conf', 'secret')))
-      }
-      const fromVariable = await loadConfig({ file, ...withSecretIn(relative(process.cwd(), folder.at('secret'))) })
-      expect(fromVariable.config.app?.appSecret.reveal()).toBe('from-the-variable')
-    }))
+  test('a relative path is resolved against the folder of the config file, or for a variable, the working directory', async () => {
+    await using folder = await makeFolder()
+    await mkdir(folder.at('conf'))
+    await folder.write('conf/secret', 'from-the-file')
+    await folder.write('secret', 'from-the-variable')
+    const file = await folder.write('conf/proxy.yaml', SECRET)
+    for (const each of [file, relative(process.cwd(), file)]) {
+      const { config } = await loadConfig({ file: each, env: WITHOUT_SECRET })
+      expect(config.app?.appSecret.reveal()).toBe('from-the-file')
+      expect(config.appSecretFile?.path).toBe(folder.at(join('conf', 'secret')))
+    }
+    const env = { ...WITHOUT_SECRET, OAP_APP_SECRET_FILE: relative(process.cwd(), folder.at('secret')) }
+    expect((await loadConfig({ file, env })).config.app?.appSecret.reveal()).toBe('from-the-variable')
+  })
 })
 
 describe('the secret in the environment', () => {
@@ -122,25 +107,14 @@ describe('the secret in the environment', () => {
     ])
   })
 
-  test('is refused when it is blank, or beside a file', () =>
-    inFolder(async (folder) => {
-      const OAP_APP_SECRET_FILE = await folder.write('secret', 's3cret')
-      expect(await refusalWith({ OAP_APP_SECRET: ' ' })).toEqual([
-        'appSecret (OAP_APP_SECRET): is empty: put the secret into it',
-      ])
-      expect(await refusalWith({ OAP_APP_SECRET_FILE })).toEqual([
-        'appSecret (OAP_APP_SECRET): is set, and so is appSecretFile: keep one, better the file',
-      ])
-    }))
-
-  test('is told once where it stands in a config file, also beside a file', () =>
-    inFolder(async (folder) => {
-      const file = await folder.write('proxy.yaml', 'appSecret: hunter2\nappSecretFile: secret')
-      await folder.write('secret', 's3cret')
-      expect(await refusalOf({ file, env: WITHOUT_SECRET })).toEqual([
-        expect.stringContaining('must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'),
-      ])
-    }))
+  test('is refused when it is blank, or beside a file', async () => {
+    expect(await refusalWith({ OAP_APP_SECRET: ' ' })).toEqual([
+      'appSecret (OAP_APP_SECRET): is empty: put the secret into it',
+    ])
+    expect(await problemsOf(SECRET, { secret: 's3cret' })).toEqual([
+      'appSecret (OAP_APP_SECRET): is set, and so is appSecretFile: keep one, better the file',
+    ])
+  })
 })
 
 test('the caller key and the password of the store are read like the secret; the key must be a valid field value', async () => {
