@@ -1,7 +1,7 @@
 /** The proxy's listener: sockets, limits and time limits of clients. Gives requests to a handler. */
 
 import { createServer, type Server, type Socket } from 'node:net'
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
 import type { OrgId } from '../org-id.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
@@ -35,6 +35,9 @@ export interface ListenerOptions extends WaitLimits {
   readonly tunnels: () => number
   readonly observer: ListenerObserver
 }
+
+/** A client that has connected so lately is about to send a request. */
+const ARRIVAL_MS = 1_000
 
 export class Listener implements ConnectionOwner {
   readonly options: ListenerOptions
@@ -198,11 +201,19 @@ export class Listener implements ConnectionOwner {
     // Takes the requests that have arrived, but were not read yet.
     await nextTurn()
     await nextTurn()
+    const until = performance.now() + ARRIVAL_MS
+    while (performance.now() < until && this.#hasArrivals()) await sleep(5)
     this.handler.drain()
     this.tls?.endHandshakes()
     this.#finish(() => true)
     const sockets = [...this.#connections.keys()]
     await Promise.all(sockets.map((socket) => new Promise((resolve) => socket.once('close', resolve))))
+  }
+
+  #hasArrivals(): boolean {
+    const since = performance.now() - ARRIVAL_MS
+    const isArriving = ({ socket, idleSince }: ClientConnection) => socket.bytesRead === 0 && idleSince > since
+    return (this.tls?.handshakes ?? 0) > 0 || [...this.#connections.values()].some(isArriving)
   }
 
   /** Breaks off what is left. Returns the number of connections that were busy. */

@@ -73,7 +73,7 @@ test('/readyz fails at once, while the process lives and serves requests', async
   expect(await proxy.exited).toEqual({ code: 0, signal: null })
 })
 
-test('a request whose head has begun to arrive gets 503 draining, while idle and unused connections close at once', async () => {
+test('a request whose head has begun to arrive gets 503 draining, while idle and unused connections close', async () => {
   const { proxy, port } = await start()
   await using unused = await RawClient.connect(port)
   await using fresh = await RawClient.connect(port)

@@ -200,6 +200,18 @@ test('an empty line on an idle connection is no request that a stop waits for', 
   expect(await drained).toBe(0)
 })
 
+test('a client that has just connected when the proxy stops is about to send a request, which is answered', async () => {
+  const { proxy } = await startBoth()
+  await using client = await RawClient.connect(proxy.port)
+  const drained = proxy.app.drain()
+  await expect(RawClient.connect(proxy.port)).rejects.toThrow()
+  client.send(get('/v2/x', 'acme'))
+  const response = await client.response()
+  expect([response.status, fieldOf(response, 'connection')]).toEqual([200, 'close'])
+  client.endSending()
+  expect(await drained).toBe(0)
+})
+
 test('a request that has arrived when the proxy stops, but was not read yet, is answered', async () => {
   const { proxy } = await startBoth()
   const clients = await Promise.all(Array.from({ length: 20 }, () => RawClient.connect(proxy.port)))

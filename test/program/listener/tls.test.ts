@@ -255,7 +255,7 @@ test('a renegotiation is refused', async () => {
   expect((await send({}, { 'X-Proxy-Key': KEY })).status).toBe(200)
 })
 
-describe('a handshake that goes on while a reload takes a CA away', () => {
+describe('a handshake that goes on', () => {
   const paused = async (options: ConnectionOptions) => {
     const carrier = connectTcp(proxy.port, '127.0.0.1')
     await once(carrier, 'connect')
@@ -280,7 +280,7 @@ describe('a handshake that goes on while a reload takes a CA away', () => {
   test.each([
     ['none', () => ({}), 200],
     ['one of a CA that is gone', () => fieldsOf(certified({ names: `URI:${BATCH}` })), undefined],
-  ])('a client with %s', async (_, options, status) => {
+  ])('while a reload takes a CA away: a client with %s', async (_, options, status) => {
     await start()
     const { socket, carrier, goOn } = await paused(options())
     await writeFile(proxy.at('clients.pem'), strangers.cert)
@@ -290,6 +290,17 @@ describe('a handshake that goes on while a reload takes a CA away', () => {
     expect(await Promise.race([statusOn(socket, { 'X-Proxy-Key': KEY }), closed])).toBe(status)
     socket.destroy()
     carrier.destroy()
+  })
+
+  test('while the proxy stops: its request is answered', async () => {
+    await start()
+    const { socket, carrier, goOn } = await paused({})
+    const closed = once(carrier, 'close').then(() => 'closed')
+    const drained = proxy.app.drain()
+    await expect(RawClient.plain(proxy.port)).rejects.toThrow()
+    goOn()
+    expect(await Promise.race([statusOn(socket, { 'X-Proxy-Key': KEY }), closed])).toBe(200)
+    expect(await drained).toBe(0)
   })
 })
 
