@@ -2,7 +2,7 @@
 
 import { fileURLToPath } from 'node:url'
 import { readResults } from './harness/results.mjs'
-import { TARGETS, targetTable, verdict } from './harness/targets.mjs'
+import { failedIn, TARGETS, targetTable, verdict } from './harness/targets.mjs'
 
 const results = readResults(process.argv[2] ?? fileURLToPath(new URL('results', import.meta.url)))
 const dates = Object.values(results)
@@ -18,5 +18,5 @@ if (dates.length === 0) {
   const limited = TARGETS.filter((target) => verdict(target, results) !== 'no limit')
   process.stdout.write(`Measured from ${dates.at(0)} to ${dates.at(-1)}.\n\n${targetTable(results)}\n\n`)
   process.stdout.write(`${held.length} of ${limited.length} targets hold, ${shortfalls.length} fall short.\n`)
-  if (shortfalls.length > 0) process.exitCode = 1
+  if (shortfalls.length > 0 || failedIn(results).length > 0) process.exitCode = 1
 }

@@ -30,7 +30,7 @@ process.exit(0)
 function choiceOrUsage() {
   try {
     const options = parseOptions(process.argv.slice(2), join(BENCH, 'results'))
-    return { options, scenarios: chooseScenarios(options.scenarios), chosen: chooseCandidates(options.peers) }
+    return { options, scenarios: chooseScenarios(options.scenarios), chosen: chooseCandidates(options) }
   } catch (error) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n\n${USAGE}`)
     process.exit(2)

@@ -23,6 +23,7 @@ import { untilAnswering } from '../harness/readiness.mjs'
  * @property {() => string | undefined} missing Why it cannot run on this machine, if it cannot.
  * @property {boolean} tunnelsWebSockets
  * @property {boolean} [isSecure] Its clients speak TLS.
+ * @property {boolean} [isVariant] This program, of another revision or on another Node.
  * @property {((site: Site) => import('../harness/children.mjs').Program | Promise<import('../harness/children.mjs').Program>) | undefined} program
  *   Undefined where nothing stands before the origin.
  */
@@ -37,23 +38,16 @@ import { untilAnswering } from '../harness/readiness.mjs'
  */
 
 /**
- * @typedef {object} StartOptions
- * @property {string} originUrl
- * @property {string} caFile
- * @property {string} folder
- * @property {Readonly<Record<string, unknown>>} [settings]
- */
-
-/**
+ * @param {import('../harness/bench.mjs').Bench} bench
  * @param {Candidate} candidate
- * @param {StartOptions} options
+ * @param {{ readonly originUrl?: string, readonly settings?: Site['settings'] }} [options]
  * @returns {Promise<RunningProxy>}
  */
-export async function startCandidate(candidate, { originUrl, caFile, folder, settings = {} }) {
+export async function startCandidate({ origin, folder }, candidate, { originUrl = origin.url, settings = {} } = {}) {
   if (candidate.program === undefined) return directly(originUrl)
   const ownFolder = mkdtempSync(join(folder, `${candidate.name}-`))
   const port = await freePort()
-  const program = await candidate.program({ port, originUrl, caFile, folder: ownFolder, settings })
+  const program = await candidate.program({ port, originUrl, caFile: origin.caFile, folder: ownFolder, settings })
   const startedAt = performance.now()
   const child = new Child(program, { core: PROXY_CORE, folder: ownFolder, name: 'output' })
   const stop = async () => {

@@ -1,23 +1,37 @@
-/** This program with its default settings; and the same without its request log. */
+/** This program with its default settings; with others; and other builds of it, or on another Node. */
 
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { freePort } from '../harness/ports.mjs'
 
 const MAIN = fileURLToPath(new URL('../../dist/main.js', import.meta.url))
 
 /** The sandbox takes these, the other origins take any. */
-const APP_ID = 'sandbox-app'
-const APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
+export const APP_ID = 'sandbox-app'
+export const APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
+
+/** @typedef {{ readonly node: string, readonly main: string }} Build */
+
+/** @type {Build} */
+const THIS_BUILD = { node: process.execPath, main: MAIN }
 
 /**
  * The program as the image starts it.
  * @param {readonly string[]} args
- * @returns {import('../harness/children.mjs').Program}
  */
 export function productProgram(...args) {
-  return { command: process.execPath, args: ['--max-semi-space-size=8', MAIN, ...args] }
+  return programOf(THIS_BUILD, args)
+}
+
+/**
+ * @param {Build} build
+ * @param {readonly string[]} args
+ * @returns {import('../harness/children.mjs').Program}
+ */
+function programOf({ node, main }, args) {
+  return { command: node, args: ['--max-semi-space-size=8', main, ...args] }
 }
 
 /** @type {import('./candidate.mjs').Candidate} */
@@ -65,10 +79,49 @@ export const orgAccessProxyRefreshing = {
 }
 
 /**
+ * @param {string} node Path of another `node`.
+ * @throws {TypeError}
+ */
+export function onNode(node) {
+  const path = resolve(node)
+  if (!existsSync(path)) throw new TypeError(`--node: there is no ${node}`)
+  const version = execFileSync(path, ['--version'], { encoding: 'utf8' })
+  const [major] = version.slice('v'.length).split('.')
+  return variant(`this program on Node ${major}`, { ...THIS_BUILD, node: path })
+}
+
+/**
+ * @param {string} folder A checkout of another revision, built.
+ * @throws {TypeError}
+ */
+export function atRevision(folder) {
+  const main = resolve(folder, 'dist/main.js')
+  if (!existsSync(main)) throw new TypeError(`--beside: ${folder} is not built: it has no dist/main.js`)
+  return variant(`this program in ${basename(resolve(folder))}`, { ...THIS_BUILD, main })
+}
+
+/**
+ * @param {string} name
+ * @param {Build} build
+ * @returns {import('./candidate.mjs').Candidate}
+ */
+function variant(name, build) {
+  return {
+    name,
+    title: name,
+    missing: () => undefined,
+    tunnelsWebSockets: true,
+    isVariant: true,
+    program: (site) => serve(site, {}, build),
+  }
+}
+
+/**
  * @param {import('./candidate.mjs').Site} site
  * @param {Readonly<Record<string, unknown>>} settings
+ * @param {Build} [build]
  */
-async function serve({ port, originUrl, caFile, folder, settings: further }, settings) {
+async function serve({ port, originUrl, caFile, folder, settings: further }, settings, build = THIS_BUILD) {
   const secretFolder = join(folder, 'secrets')
   mkdirSync(secretFolder, { recursive: true })
   const secretFile = join(secretFolder, 'secret')
@@ -83,7 +136,7 @@ async function serve({ port, originUrl, caFile, folder, settings: further }, set
   }
   const configFile = join(folder, 'config.yaml') // JSON is YAML
   writeFileSync(configFile, JSON.stringify([settings, further].reduce(merge, base)))
-  return productProgram('serve', '--config', configFile)
+  return programOf(build, ['serve', '--config', configFile])
 }
 
 /**

@@ -6,6 +6,8 @@ import { haproxy } from '../candidates/haproxy.mjs'
 import { httpProxy, httpxy } from '../candidates/http-proxy.mjs'
 import { nginx } from '../candidates/nginx.mjs'
 import {
+  atRevision,
+  onNode,
   orgAccessProxy,
   orgAccessProxyRefreshing,
   orgAccessProxyTls,
@@ -34,21 +36,21 @@ export const TITLES = Object.fromEntries(
 )
 
 /**
- * @param {readonly string[]} wanted Names of peers; empty for all.
+ * @param {import('./options.mjs').Options} options
  * @returns {{ candidates: import('../candidates/candidate.mjs').Candidate[], skipped: Skipped }}
  */
-export function chooseCandidates(wanted) {
+export function chooseCandidates({ peers: wanted, nodes, besides }) {
   const unknown = wanted.find((name) => !PEERS.some((peer) => peer.name === name))
   if (unknown !== undefined) {
     throw new TypeError(`there is no peer ${unknown}, but ${PEERS.map(({ name }) => name).join(', ')}`)
   }
   /** @type {Record<string, string>} */
-  const skipped = {}
-  const candidates = [...PEERS, ...OURS].filter((candidate) => {
+  const skipped = nodes.length === 0 ? { 'this program on another Node': 'no --node PATH' } : {}
+  const present = [...PEERS, ...OURS].filter((candidate) => {
     const isWanted = wanted.length === 0 || OURS.includes(candidate) || wanted.includes(candidate.name)
     const reason = isWanted ? candidate.missing() : 'not asked for'
     if (reason !== undefined) skipped[candidate.name] = reason
     return reason === undefined
   })
-  return { candidates, skipped }
+  return { candidates: [...present, ...nodes.map(onNode), ...besides.map(atRevision)], skipped }
 }

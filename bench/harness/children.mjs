@@ -40,7 +40,7 @@ export function isInstalled(command) {
 }
 
 /** The kernel ends a child whose parent has died, even if the parent had no time to do it. */
-const tied = isInstalled('setpriv') ? ['setpriv', '--pdeathsig', 'KILL'] : []
+export const tied = isInstalled('setpriv') ? ['setpriv', '--pdeathsig', 'KILL'] : []
 
 export class Child {
   #process
@@ -81,6 +81,11 @@ export class Child {
   /** What it wrote on stderr, for messages about a start that failed. */
   get errors() {
     return readFileSync(this.#errorPath, 'utf8').trim()
+  }
+
+  /** @param {NodeJS.Signals} name */
+  signal(name) {
+    this.#process.kill(name)
   }
 
   async stop() {

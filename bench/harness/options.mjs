@@ -8,6 +8,8 @@ import { parseArgs } from 'node:util'
  * @property {number} seconds How long one measurement takes, warm-up apart.
  * @property {readonly string[]} scenarios Names; empty for all.
  * @property {readonly string[]} peers Names of the peers to run beside this program; empty for all.
+ * @property {readonly string[]} nodes Paths of further Nodes to run this program on.
+ * @property {readonly string[]} besides Folders of built checkouts of other revisions.
  * @property {string} out Where results.json and RESULTS.md go.
  * @property {boolean} builds
  */
@@ -18,6 +20,8 @@ export const USAGE = `npm run bench -- [options]
   --seconds N       how long one measurement takes, warm-up apart (4)
   --scenario NAMES  only these, separated by commas; a wrong name lists all
   --peer NAMES      only these peers beside this program; nothing is saved then
+  --node PATH       also this program on this other Node
+  --beside FOLDER   also this program of another revision: a checkout that was built
   --out FOLDER      where results.json and RESULTS.md go (bench/results/)
   --no-build        take dist/ and bench/node_modules/ as they are
 `
@@ -35,6 +39,8 @@ export function parseOptions(args, defaultOut) {
       seconds: { type: 'string', default: '4' },
       scenario: { type: 'string', multiple: true, default: [] },
       peer: { type: 'string', multiple: true, default: [] },
+      node: { type: 'string', multiple: true, default: [] },
+      beside: { type: 'string', multiple: true, default: [] },
       out: { type: 'string', default: defaultOut },
       'no-build': { type: 'boolean', default: false },
     },
@@ -44,6 +50,8 @@ export function parseOptions(args, defaultOut) {
     seconds: positive('seconds', values.seconds),
     scenarios: names(values.scenario),
     peers: names(values.peer),
+    nodes: values.node,
+    besides: values.beside,
     out: values.out,
     builds: !values['no-build'],
   }
@@ -53,7 +61,7 @@ export function parseOptions(args, defaultOut) {
  * @param {string} flag
  * @param {string} text
  */
-function positive(flag, text) {
+export function positive(flag, text) {
   const value = Number(text)
   if (!Number.isInteger(value) || value < 1) throw new TypeError(`--${flag} takes a whole number of at least 1`)
   return value

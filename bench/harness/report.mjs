@@ -2,7 +2,8 @@
 
 import { SCENARIOS } from '../scenarios/all.mjs'
 import { TITLES } from './bench.mjs'
-import { failedRounds, medianDifference, medianOf, medianRatio } from './samples.mjs'
+import { failuresOf, medianDifference, medianOf, medianRatio, ratiosOf } from './samples.mjs'
+import { quantile } from './statistics.mjs'
 import { markdownTable, shown } from './table.mjs'
 import { targetTable } from './targets.mjs'
 
@@ -17,13 +18,17 @@ import { targetTable } from './targets.mjs'
  * @param {Samples} samples
  */
 export function scenarioTable({ rowTitle, columns }, samples) {
-  const rows = Object.keys(samples).map((key) => [
-    rowName(key, samples),
-    ...columns.map((column) => cell(column, samples, key)),
-  ])
+  const rows = Object.keys(samples).map((key) => {
+    const hasFailed = failuresOf(samples, key).length === samples[key]?.length
+    return [rowName(key, samples), ...columns.map((column) => (hasFailed ? 'failed' : cell(column, samples, key)))]
+  })
   const failures = Object.keys(samples)
-    .filter((key) => failedRounds(samples, key) > 0)
-    .map((key) => `**Failed:** ${rowName(key, samples)}, in ${failedRounds(samples, key)} rounds.`)
+    .filter((key) => failuresOf(samples, key).length > 0)
+    .map((key) => {
+      const reasons = failuresOf(samples, key)
+      const rounds = `${reasons.length} of ${samples[key]?.length} rounds`
+      return `**Failed:** ${rowName(key, samples)}, in ${rounds}: ${[...new Set(reasons)].join('; ')}.`
+    })
   return [markdownTable([rowTitle, ...columns.map(({ title }) => title)], rows), ...failures].join('\n\n')
 }
 
@@ -34,6 +39,11 @@ export function scenarioTable({ rowTitle, columns }, samples) {
  */
 function cell(column, samples, key) {
   if ('ratioOf' in column) return shown(medianRatio(samples, column.ratioOf, column.of, key), 2)
+  if ('ratioTo' in column) return shown(medianRatio(samples, column.metric, key, column.ratioTo), 2)
+  if ('quartilesOf' in column) {
+    const ratios = ratiosOf(samples, column.quartilesOf, column.of, key)
+    return [0.25, 0.75].map((share) => shown(quantile(ratios, share), 2)).join(' to ')
+  }
   if ('differenceOf' in column) {
     return shown(medianDifference(samples, column.differenceOf, key, column.from), column.digits)
   }

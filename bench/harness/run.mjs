@@ -7,6 +7,7 @@ import { TITLES } from './bench.mjs'
 import { describeMachine } from './machine.mjs'
 import { renderResults, scenarioTable } from './report.mjs'
 import { readResults, writeResults } from './results.mjs'
+import { failedSample } from './samples.mjs'
 import { targetTable } from './targets.mjs'
 
 /** Above this, others are at work on the machine. */
@@ -43,7 +44,7 @@ export async function runBench({ options, scenarios, candidates, skipped, folder
   let results = readResults(out)
   for (const scenario of scenarios.filter(({ name }) => !(name in allSkipped))) {
     say(`${scenario.name}: ${scenario.title}`)
-    const samples = await scenario.run(bench)
+    const samples = await scenario.run(bench).catch((error) => ({ [scenario.name]: [failedSample(error, say)] }))
     process.stdout.write(`\n${scenario.title}\n\n${scenarioTable(scenario, samples)}\n\n`)
     results = { ...results, [scenario.name]: { run, samples } }
     if (isSaved) save(out, results)

@@ -2,7 +2,7 @@
 
 import { median } from './statistics.mjs'
 
-/** @typedef {Readonly<Record<string, number>>} Sample */
+/** Of a failed round, only the reason. @typedef {Readonly<Record<string, number>> | { readonly failed: string }} Sample */
 
 /** Keyed by a candidate's name, or by the value that grows. @typedef {Record<string, Sample[]>} Samples */
 
@@ -25,7 +25,19 @@ export function medianOf(samples, key, metric) {
  * @param {string} otherKey
  */
 export function medianRatio(samples, metric, key, otherKey) {
-  return median(pairs(samples, metric, key, otherKey).map(([value, other]) => value / other))
+  return median(ratiosOf(samples, metric, key, otherKey))
+}
+
+/**
+ * In the rounds in which both were measured.
+ * @param {Samples} samples
+ * @param {string} metric
+ * @param {string} key
+ * @param {string} otherKey
+ */
+export function ratiosOf(samples, metric, key, otherKey) {
+  const ratios = pairs(samples, metric, key, otherKey).map(([value, other]) => value / other)
+  return ratios.filter((ratio) => !Number.isNaN(ratio))
 }
 
 /**
@@ -44,7 +56,7 @@ export function medianDifference(samples, metric, key, otherKey) {
  * @param {string} metric
  */
 export function valuesOf(samples, key, metric) {
-  return (samples[key] ?? []).map((sample) => sample[metric] ?? Number.NaN)
+  return (samples[key] ?? []).map((sample) => ('failed' in sample ? undefined : sample[metric]) ?? Number.NaN)
 }
 
 /**
@@ -62,15 +74,15 @@ function pairs(samples, metric, key, otherKey) {
 
 /**
  * Measures everything once in each round; each round begins with another one, so that none always follows the same.
- * What fails leaves an empty sample: one peer that breaks must not cost the others their hour.
- * @template Subject
+ * What fails leaves its reason: one peer that breaks must not cost the others their hour.
+ * @template {{ readonly name: string } | number} Subject
  * @param {import('./bench.mjs').Bench} bench
  * @param {readonly Subject[]} subjects
- * @param {(subject: Subject) => string} keyOf
  * @param {(subject: Subject) => Promise<Sample>} measure
  * @returns {Promise<Samples>}
  */
-export async function alternate({ options, say }, subjects, keyOf, measure) {
+export async function alternate({ options, say }, subjects, measure) {
+  const keyOf = (/** @type {Subject} */ subject) => (typeof subject === 'number' ? String(subject) : subject.name)
   /** @type {Samples} */
   const samples = Object.fromEntries(subjects.map((subject) => [keyOf(subject), []]))
   for (let round = 0; round < options.rounds; round++) {
@@ -78,28 +90,29 @@ export async function alternate({ options, say }, subjects, keyOf, measure) {
     for (const subject of [...subjects.slice(first), ...subjects.slice(0, first)]) {
       const key = keyOf(subject)
       say(`  round ${round + 1} of ${options.rounds}: ${key}`)
-      const sample = await measure(subject).catch((error) => {
-        say(`  FAILED: ${describe(error)}`)
-        return {}
-      })
-      samples[key]?.push(sample)
+      samples[key]?.push(await measure(subject).catch((error) => failedSample(error, say)))
     }
   }
   return samples
 }
 
 /**
- * In how many rounds it failed.
+ * @param {unknown} error
+ * @param {(text: string) => void} say
+ * @returns {Sample}
+ */
+export function failedSample(error, say) {
+  const { message = String(error), cause } = error instanceof Error ? error : {}
+  const failed = cause instanceof Error ? `${message}: ${cause.message}` : message
+  say(`  FAILED: ${failed}`)
+  return { failed }
+}
+
+/**
+ * Why, for each round in which it failed.
  * @param {Samples} samples
  * @param {string} key
  */
-export function failedRounds(samples, key) {
-  return (samples[key] ?? []).filter((sample) => Object.keys(sample).length === 0).length
-}
-
-/** @param {unknown} error */
-function describe(error) {
-  if (!(error instanceof Error)) return String(error)
-  const cause = error.cause instanceof Error ? `: ${error.cause.message}` : ''
-  return error.message + cause
+export function failuresOf(samples, key) {
+  return (samples[key] ?? []).flatMap((sample) => ('failed' in sample ? [String(sample.failed)] : []))
 }

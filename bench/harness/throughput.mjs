@@ -30,9 +30,8 @@ const QUIET_DEADLINE_MS = 5_000
  * @returns {Promise<import('./samples.mjs').Sample>}
  */
 export async function measureThroughput(bench, candidate, { load, isSecure = false, settings = {} }) {
-  const { origin, folder } = bench
-  const originUrl = isSecure ? origin.secureUrl : origin.url
-  const proxy = await startCandidate(candidate, { originUrl, caFile: origin.caFile, folder, settings })
+  const { url, secureUrl } = bench.origin
+  const proxy = await startCandidate(bench, candidate, { originUrl: isSecure ? secureUrl : url, settings })
   try {
     if (proxy.pid !== undefined && load.orgs !== undefined) await fillTokenCache(proxy.port, load.orgs)
     if (load.makesFewRequests) await runWrk(proxy.url, REHEARSAL, WARM_UP_SECONDS)

@@ -67,8 +67,8 @@ function writeZeros(path, bytes) {
   closeSync(file)
 }
 
-/** @param {string} folder */
-function makeCertificate(folder) {
+/** @param {string} folder For `certificate.pem` and `key.pem`. */
+export function makeCertificate(folder) {
   const subject = ['-subj', '/CN=bench origin', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1']
   const kind = ['-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2']
   const files = ['-keyout', join(folder, 'key.pem'), '-out', join(folder, 'certificate.pem')]

@@ -3,12 +3,13 @@
 import { startCandidate } from '../candidates/candidate.mjs'
 import { orgAccessProxyRefreshing } from '../candidates/org-access-proxy.mjs'
 import { keepAwake } from '../harness/awake.mjs'
-import { runLoad } from '../harness/children.mjs'
-import { goProgram, missingGo } from '../harness/go-programs.mjs'
+import { missingGo } from '../harness/go-programs.mjs'
+import { runOpenLoop } from '../harness/open-loop.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { quantile } from '../harness/statistics.mjs'
 import { runWrk } from '../harness/wrk.mjs'
 import { startTokenService } from '../origins/token-service.mjs'
+import { FAILURES_COLUMN, ratioToDirect } from './scenario.mjs'
 
 const REQUESTS_PER_SECOND = 1_000
 /** At full speed, for the compilers. */
@@ -59,13 +60,15 @@ function scenario({ name, title, about, measureAll }) {
     rowTitle: 'candidate',
     columns: [
       { title: 'p50 ms', metric: 'p50Ms', digits: 3 },
+      ratioToDirect('p50', 'p50Ms'),
       { title: 'p50 added', differenceOf: 'p50Ms', from: 'direct', digits: 3 },
       { title: 'p99 ms', metric: 'p99Ms', digits: 3 },
+      ratioToDirect('p99', 'p99Ms'),
       { title: 'p99 added', differenceOf: 'p99Ms', from: 'direct', digits: 3 },
       { title: 'p99.9 ms', metric: 'p999Ms', digits: 2 },
       { title: 'client late, p99 ms', metric: 'lateP99Ms', digits: 2 },
       { title: 'mints', metric: 'mints', digits: 0 },
-      { title: 'failures', metric: 'failures', digits: 0 },
+      FAILURES_COLUMN,
     ],
     run: measureAll,
   }
@@ -84,17 +87,10 @@ async function measureAwake(bench) {
 /** @param {Bench} bench */
 async function measureAll(bench) {
   const { origin, folder } = bench
-  const tokenService = await startTokenService({
-    port: origin.tokenServicePort,
-    folder,
-    mintLatencyMs: MINT_LATENCY_MS,
-  })
+  const tokenService = await startTokenService(origin.tokenServicePort, folder, { mintLatencyMs: MINT_LATENCY_MS })
   try {
-    return await alternate(
-      bench,
-      [...bench.candidates, orgAccessProxyRefreshing],
-      (candidate) => candidate.name,
-      (candidate) => measure(bench, candidate, tokenService),
+    return await alternate(bench, [...bench.candidates, orgAccessProxyRefreshing], (candidate) =>
+      measure(bench, candidate, tokenService),
     )
   } finally {
     await tokenService.stop()
@@ -106,20 +102,17 @@ async function measureAll(bench) {
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  * @param {import('../origins/token-service.mjs').TokenService} tokenService
  */
-async function measure({ origin, folder, options }, candidate, tokenService) {
+async function measure(bench, candidate, tokenService) {
   const isRefreshing = candidate === orgAccessProxyRefreshing
-  const proxy = await startCandidate(candidate, {
-    originUrl: isRefreshing ? origin.countedUrl : origin.url,
-    caFile: origin.caFile,
-    folder,
-  })
+  const { origin, options } = bench
+  const proxy = await startCandidate(bench, candidate, { originUrl: isRefreshing ? origin.countedUrl : origin.url })
   try {
     await runWrk(proxy.url, { path: '/v2/small', connections: 64 }, PRESSING_SECONDS)
-    await runOpenLoop(proxy.port, WARM_UP_SECONDS)
+    await latencies(proxy.port, WARM_UP_SECONDS)
     const mintsBefore = isRefreshing ? await tokenService.mints() : 0
-    const latencies = await runOpenLoop(proxy.port, options.seconds)
+    const measured = await latencies(proxy.port, options.seconds)
     const mints = isRefreshing ? { mints: (await tokenService.mints()) - mintsBefore } : {}
-    return { ...latencies, ...mints }
+    return { ...measured, ...mints }
   } finally {
     await proxy.stop()
   }
@@ -129,11 +122,8 @@ async function measure({ origin, folder, options }, candidate, tokenService) {
  * @param {number} port
  * @param {number} seconds
  */
-async function runOpenLoop(port, seconds) {
-  const flags = { port, path: '/v2/small', rate: REQUESTS_PER_SECOND, for: `${seconds}s` }
-  const args = Object.entries(flags).flatMap(([flag, value]) => [`-${flag}`, String(value)])
-  const lines = await runLoad({ command: goProgram('open-loop'), args })
-  const { latenciesMs, latenessMs, failures } = JSON.parse(lines.at(-1) ?? '')
+async function latencies(port, seconds) {
+  const { latenciesMs, latenessMs, failures } = await runOpenLoop(port, REQUESTS_PER_SECOND, seconds)
   return {
     failures,
     p50Ms: quantile(latenciesMs, 0.5),

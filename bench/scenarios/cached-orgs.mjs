@@ -25,22 +25,15 @@ export const cachedOrgs = {
     { title: 'RSS with one org MiB', metric: 'oneOrgBytes', digits: 1, divisor: MEBIBYTE },
     { title: 'RSS with all MiB', metric: 'allOrgsBytes', digits: 1, divisor: MEBIBYTE },
   ],
-  run: (bench) =>
-    alternate(
-      bench,
-      [orgAccessProxy],
-      (candidate) => candidate.name,
-      (candidate) => measure(bench, candidate),
-    ),
+  run: (bench) => alternate(bench, [orgAccessProxy], (candidate) => measure(bench, candidate)),
 }
 
 /**
  * @param {import('../harness/bench.mjs').Bench} bench
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  */
-async function measure({ origin, folder }, candidate) {
-  const settings = MANY_ORGS
-  const proxy = await startCandidate(candidate, { originUrl: origin.url, caFile: origin.caFile, folder, settings })
+async function measure(bench, candidate) {
+  const proxy = await startCandidate(bench, candidate, { settings: MANY_ORGS })
   const pid = proxy.pid ?? Number.NaN
   try {
     await askForEachOrg(proxy.port, { requests: ORGS, orgs: 1 })

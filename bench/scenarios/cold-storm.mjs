@@ -35,28 +35,18 @@ export const coldStorm = {
     { title: 'anything else', metric: 'others', digits: 0 },
     ...LATENCY_COLUMNS,
   ],
-  run: (bench) =>
-    alternate(
-      bench,
-      BUDGETS,
-      (budget) => budget.name,
-      (budget) => measure(bench, budget),
-    ),
+  run: (bench) => alternate(bench, BUDGETS, (budget) => measure(bench, budget)),
 }
 
 /**
  * @param {import('../harness/bench.mjs').Bench} bench
  * @param {Budget} budget
  */
-async function measure({ origin, folder }, { settings }) {
-  const tokenService = await startTokenService({
-    port: origin.tokenServicePort,
-    folder,
-    mintLatencyMs: MINT_LATENCY_MS,
-  })
+async function measure(bench, { settings }) {
+  const { origin, folder } = bench
+  const tokenService = await startTokenService(origin.tokenServicePort, folder, { mintLatencyMs: MINT_LATENCY_MS })
   try {
-    const where = { originUrl: origin.countedUrl, caFile: origin.caFile, folder, settings }
-    const proxy = await startCandidate(orgAccessProxy, where)
+    const proxy = await startCandidate(bench, orgAccessProxy, { originUrl: origin.countedUrl, settings })
     try {
       const mintsBefore = await tokenService.mints()
       const { seconds, answers, p50Ms, p99Ms } = await askForEachOrg(proxy.port, STORM)

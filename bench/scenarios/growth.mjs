@@ -3,7 +3,7 @@
 import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
-import { LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from './scenario.mjs'
+import { FAILURES_COLUMN, LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from './scenario.mjs'
 import { MANY_CONNECTIONS, MANY_ORGS } from './throughput.mjs'
 
 /** @typedef {import('./scenario.mjs').Scenario} Scenario */
@@ -64,9 +64,8 @@ function growth(name, title, rowTitle, values, optionsFor) {
       ...LATENCY_COLUMNS,
       PEAK_COLUMN,
       OTHERS_COLUMN,
-      { title: 'failures', metric: 'failures', digits: 0 },
+      FAILURES_COLUMN,
     ],
-    run: (bench) =>
-      alternate(bench, values, String, (value) => measureThroughput(bench, orgAccessProxy, optionsFor(value))),
+    run: (bench) => alternate(bench, values, (value) => measureThroughput(bench, orgAccessProxy, optionsFor(value))),
   }
 }

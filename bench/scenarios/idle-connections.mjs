@@ -33,7 +33,6 @@ export const idleConnections = {
     alternate(
       bench,
       bench.candidates.filter((candidate) => candidate.program !== undefined),
-      (candidate) => candidate.name,
       (candidate) => measure(bench, candidate),
     ),
 }
@@ -42,9 +41,8 @@ export const idleConnections = {
  * @param {import('../harness/bench.mjs').Bench} bench
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  */
-async function measure({ origin, folder }, candidate) {
-  const settings = MANY_CONNECTIONS
-  const proxy = await startCandidate(candidate, { originUrl: origin.url, caFile: origin.caFile, folder, settings })
+async function measure(bench, candidate) {
+  const proxy = await startCandidate(bench, candidate, { settings: MANY_CONNECTIONS })
   const pid = proxy.pid ?? Number.NaN
   try {
     await askForEachOrg(proxy.port, { requests: CONNECTIONS, orgs: 1 })

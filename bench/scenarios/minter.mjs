@@ -10,6 +10,7 @@ import { alternate } from '../harness/samples.mjs'
 import { quantile } from '../harness/statistics.mjs'
 import { Connection, get } from '../load/connection.mjs'
 import { startTokenService } from '../origins/token-service.mjs'
+import { FAILURES_COLUMN } from './scenario.mjs'
 
 const COLD = 200
 const HITS = 4_000
@@ -34,14 +35,13 @@ export const minter = {
     { title: 'held p99 ms', metric: 'heldP99Ms', digits: 3 },
     { title: 'held p50: sidecar ÷ it', ratioOf: 'heldP50Ms', of: SIDECAR },
     { title: 'mints', metric: 'mints', digits: 0 },
-    { title: 'failures', metric: 'failures', digits: 0 },
+    FAILURES_COLUMN,
   ],
   run: (bench) =>
     alternate(
       bench,
-      [ALONE, SIDECAR],
-      (name) => name,
-      (name) => measure(bench, name === SIDECAR),
+      [ALONE, SIDECAR].map((name) => ({ name })),
+      ({ name }) => measure(bench, name === SIDECAR),
     ),
 }
 
@@ -49,21 +49,16 @@ export const minter = {
  * @param {import('../harness/bench.mjs').Bench} bench
  * @param {boolean} isSidecar
  */
-async function measure({ origin, folder }, isSidecar) {
-  const service = { port: origin.tokenServicePort, folder, mintLatencyMs: MINT_LATENCY_MS }
-  const tokenService = await startTokenService(service)
+async function measure(bench, isSidecar) {
+  const { origin, folder } = bench
+  const tokenService = await startTokenService(origin.tokenServicePort, folder, { mintLatencyMs: MINT_LATENCY_MS })
   const minterPort = await freePort()
   const keyFile = join(folder, 'sidecar.key')
   writeFileSync(keyFile, 'the-key-of-the-sidecar', { mode: 0o600 })
   const key = { minter: { url: `http://127.0.0.1:${minterPort}`, keyFile } }
   const running = isSidecar ? startMinter(origin.countedUrl, folder, minterPort, keyFile) : undefined
   const settings = { tokens: TOKENS, ...(isSidecar && key) }
-  const proxy = await startCandidate(orgAccessProxy, {
-    originUrl: origin.countedUrl,
-    caFile: origin.caFile,
-    folder,
-    settings,
-  })
+  const proxy = await startCandidate(bench, orgAccessProxy, { originUrl: origin.countedUrl, settings })
   try {
     const connection = await Connection.open(proxy.port)
     let failures = 0

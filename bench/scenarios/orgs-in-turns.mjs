@@ -3,6 +3,7 @@
 import { startCandidate } from '../candidates/candidate.mjs'
 import { orgAccessProxy } from '../candidates/org-access-proxy.mjs'
 import { fillTokenCache } from '../harness/each-org.mjs'
+import { failedSample } from '../harness/samples.mjs'
 import { measureTurns } from '../harness/turns.mjs'
 import { runWrk } from '../harness/wrk.mjs'
 import { OTHERS_COLUMN } from './scenario.mjs'
@@ -14,8 +15,6 @@ const LOAD = { path: '/v2/small', connections: 64, turns: { turnMs: 400, orgs: [
 const SETTINGS = { tokens: { mintRate: 100_000 } }
 const WARM_UP_SECONDS = 5
 const SECONDS = 60
-/** @type {import('../harness/samples.mjs').Samples} */
-const FAILED = { 1: [{}], [MANY]: [{}] }
 
 /** @type {import('./scenario.mjs').Scenario} */
 export const orgsInTurns = {
@@ -34,9 +33,10 @@ export const orgsInTurns = {
     const samples = { 1: [], [MANY]: [] }
     for (let round = 0; round < bench.options.rounds; round++) {
       bench.say(`  round ${round + 1} of ${bench.options.rounds}`)
+      /** @type {import('../harness/samples.mjs').Samples} */
       const measured = await measureProcess(bench).catch((error) => {
-        bench.say(`  FAILED: ${error}`)
-        return FAILED
+        const failed = failedSample(error, bench.say)
+        return { 1: [failed], [MANY]: [failed] }
       })
       for (const [key, list] of Object.entries(samples)) list.push(...(measured[key] ?? []))
     }
@@ -46,9 +46,7 @@ export const orgsInTurns = {
 
 /** @param {import('../harness/bench.mjs').Bench} bench */
 async function measureProcess(bench) {
-  const { origin, folder } = bench
-  const site = { originUrl: origin.url, caFile: origin.caFile, folder, settings: SETTINGS }
-  const proxy = await startCandidate(orgAccessProxy, site)
+  const proxy = await startCandidate(bench, orgAccessProxy, { settings: SETTINGS })
   try {
     await fillTokenCache(proxy.port, MANY)
     await runWrk(proxy.url, LOAD, WARM_UP_SECONDS)

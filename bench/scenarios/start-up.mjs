@@ -24,7 +24,6 @@ export const startUp = {
     alternate(
       bench,
       bench.candidates.filter((candidate) => candidate.program !== undefined),
-      (candidate) => candidate.name,
       (candidate) => measure(bench, candidate),
     ),
 }
@@ -33,8 +32,8 @@ export const startUp = {
  * @param {import('../harness/bench.mjs').Bench} bench
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  */
-async function measure({ origin, folder }, candidate) {
-  const proxy = await startCandidate(candidate, { originUrl: origin.url, caFile: origin.caFile, folder })
+async function measure(bench, candidate) {
+  const proxy = await startCandidate(bench, candidate)
   try {
     await sleep(IDLE_MS)
     return { startMs: proxy.startMs, idleBytes: residentBytes(proxy.pid ?? Number.NaN) }

@@ -6,10 +6,11 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { startCandidate } from '../candidates/candidate.mjs'
 import { keepAwake } from '../harness/awake.mjs'
-import { runLoad } from '../harness/children.mjs'
-import { goProgram, missingGo } from '../harness/go-programs.mjs'
+import { missingGo } from '../harness/go-programs.mjs'
+import { runOpenLoop } from '../harness/open-loop.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { cpuMicros } from '../harness/usage.mjs'
+import { FAILURES_COLUMN } from './scenario.mjs'
 
 const REQUESTS_PER_SECOND = 1_000
 /** V8 has not compiled everything yet. */
@@ -34,15 +35,14 @@ export const steadyLoad = {
     { title: 'warm', metric: 'cpuMicros', digits: 0 },
     { title: 'warm: this program ÷ it', ratioOf: 'cpuMicros', of: 'org-access-proxy' },
     { title: 'turns per request', metric: 'turns', digits: 2 },
-    { title: 'failures', metric: 'failures', digits: 0 },
+    FAILURES_COLUMN,
   ],
   run: async (bench) => {
     const letSleep = keepAwake(bench.folder)
     try {
       return await alternate(
         bench,
-        bench.candidates.filter(({ name }) => MEASURED.includes(name)),
-        ({ name }) => name,
+        bench.candidates.filter(({ name, isVariant }) => isVariant || MEASURED.includes(name)),
         (candidate) => measure(bench, candidate),
       )
     } finally {
@@ -55,18 +55,15 @@ export const steadyLoad = {
  * @param {import('../harness/bench.mjs').Bench} bench
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  */
-async function measure({ origin, folder, options }, candidate) {
-  const isOurs = candidate.name === 'org-access-proxy'
+async function measure(bench, candidate) {
+  const { folder, options } = bench
+  const isOurs = candidate.isVariant || candidate.name === 'org-access-proxy'
   const file = join(folder, 'loop-count')
   const counted = {
     ...candidate,
     program: (/** @type {import('../candidates/candidate.mjs').Site} */ site) => counting(candidate, site, file),
   }
-  const proxy = await startCandidate(isOurs ? counted : candidate, {
-    originUrl: origin.url,
-    caFile: origin.caFile,
-    folder,
-  })
+  const proxy = await startCandidate(bench, isOurs ? counted : candidate)
   const pid = proxy.pid ?? Number.NaN
   try {
     const cold = await runFor(proxy.port, pid, COLD_SECONDS)
@@ -98,11 +95,8 @@ async function counting({ program }, site, file) {
  * @param {number} seconds
  */
 async function runFor(port, pid, seconds) {
-  const flags = { port, path: '/v2/small', rate: REQUESTS_PER_SECOND, for: `${seconds}s` }
-  const args = Object.entries(flags).flatMap(([flag, value]) => [`-${flag}`, String(value)])
   const before = workerMicros(pid)
-  const lines = await runLoad({ command: goProgram('open-loop'), args })
-  const { failures } = JSON.parse(lines.at(-1) ?? '')
+  const { failures } = await runOpenLoop(port, REQUESTS_PER_SECOND, seconds)
   return { cpuMicros: (workerMicros(pid) - before) / (REQUESTS_PER_SECOND * seconds), failures }
 }
 

@@ -1,9 +1,17 @@
 /** All candidates at full speed: many connections, each sending its next request as soon as it has its answer. */
 
+import { direct } from '../candidates/direct.mjs'
 import { orgAccessProxy, orgAccessProxyTls } from '../candidates/org-access-proxy.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
-import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, OTHERS_COLUMN, PEAK_COLUMN } from './scenario.mjs'
+import {
+  CPU_RATIO_COLUMN,
+  FAILURES_COLUMN,
+  LATENCY_COLUMNS,
+  OTHERS_COLUMN,
+  PEAK_COLUMN,
+  ratioToDirect,
+} from './scenario.mjs'
 
 /** @typedef {import('./scenario.mjs').Scenario} Scenario */
 
@@ -47,7 +55,7 @@ export const throughputScenarios = [
     'tls-listener',
     'Small GET over TLS, 64 kept connections',
     { load: { path: SMALL, connections: 64 } },
-    () => [orgAccessProxy, orgAccessProxyTls],
+    () => [direct, orgAccessProxy, orgAccessProxyTls],
   ),
 ]
 
@@ -68,17 +76,12 @@ function throughput(name, title, options, candidates = (bench) => bench.candidat
       { title: 'CPU µs/request', metric: 'cpuMicros', digits: 1 },
       CPU_RATIO_COLUMN,
       { title: 'requests/s', metric: 'requestsPerSecond', digits: 0 },
+      ratioToDirect('requests/s', 'requestsPerSecond'),
       ...LATENCY_COLUMNS,
       PEAK_COLUMN,
       OTHERS_COLUMN,
-      { title: 'failures', metric: 'failures', digits: 0 },
+      FAILURES_COLUMN,
     ],
-    run: (bench) =>
-      alternate(
-        bench,
-        candidates(bench),
-        (candidate) => candidate.name,
-        (candidate) => measureThroughput(bench, candidate, options),
-      ),
+    run: (bench) => alternate(bench, candidates(bench), (candidate) => measureThroughput(bench, candidate, options)),
   }
 }

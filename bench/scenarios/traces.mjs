@@ -7,7 +7,7 @@ import { freePort } from '../harness/ports.mjs'
 import { untilAnswering } from '../harness/readiness.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { measureThroughput } from '../harness/throughput.mjs'
-import { OTHERS_COLUMN } from './scenario.mjs'
+import { FAILURES_COLUMN, OTHERS_COLUMN } from './scenario.mjs'
 
 const COLLECTOR = fileURLToPath(new URL('../origins/collector.mjs', import.meta.url))
 const LOAD = { path: '/v2/small', connections: 64 }
@@ -27,7 +27,7 @@ export const traces = {
     { title: 'CPU µs more than without', differenceOf: 'cpuMicros', from: OFF, digits: 1 },
     { title: 'requests/s', metric: 'requestsPerSecond', digits: 0 },
     OTHERS_COLUMN,
-    { title: 'failures', metric: 'failures', digits: 0 },
+    FAILURES_COLUMN,
   ],
   run: async (bench) => {
     const [port, closed] = [await freePort(), await freePort()]
@@ -42,11 +42,8 @@ export const traces = {
     ]
     try {
       await untilAnswering(port, '/', collector)
-      return await alternate(
-        bench,
-        rows,
-        ({ name }) => name,
-        ({ settings }) => measureThroughput(bench, orgAccessProxy, { load: LOAD, settings }),
+      return await alternate(bench, rows, ({ settings }) =>
+        measureThroughput(bench, orgAccessProxy, { load: LOAD, settings }),
       )
     } finally {
       await collector.stop()

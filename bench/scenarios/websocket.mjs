@@ -7,7 +7,7 @@ import { freePort } from '../harness/ports.mjs'
 import { untilAnswering } from '../harness/readiness.mjs'
 import { alternate } from '../harness/samples.mjs'
 import { cpuMicros, peakResidentBytes } from '../harness/usage.mjs'
-import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, PEAK_COLUMN } from './scenario.mjs'
+import { CPU_RATIO_COLUMN, LATENCY_COLUMNS, PEAK_COLUMN, ratioToDirect } from './scenario.mjs'
 
 const SERVER = fileURLToPath(new URL('../origins/websocket-server.mjs', import.meta.url))
 const CLIENT = fileURLToPath(new URL('../load/websocket-messages.mjs', import.meta.url))
@@ -25,6 +25,7 @@ export const websocket = {
     { title: 'CPU µs/message', metric: 'cpuMicros', digits: 1 },
     CPU_RATIO_COLUMN,
     { title: 'messages/s', metric: 'messagesPerSecond', digits: 0 },
+    ratioToDirect('messages/s', 'messagesPerSecond'),
     ...LATENCY_COLUMNS,
     PEAK_COLUMN,
   ],
@@ -37,7 +38,6 @@ export const websocket = {
       return await alternate(
         bench,
         bench.candidates.filter((candidate) => candidate.tunnelsWebSockets),
-        (candidate) => candidate.name,
         (candidate) => measure(bench, candidate, `http://127.0.0.1:${port}`),
       )
     } finally {
@@ -51,11 +51,11 @@ export const websocket = {
  * @param {import('../candidates/candidate.mjs').Candidate} candidate
  * @param {string} originUrl
  */
-async function measure({ origin, folder, options }, candidate, originUrl) {
-  const proxy = await startCandidate(candidate, { originUrl, caFile: origin.caFile, folder })
+async function measure(bench, candidate, originUrl) {
+  const proxy = await startCandidate(bench, candidate, { originUrl })
   try {
     const url = `${proxy.url.replace('http', 'ws')}/v2/socket`
-    const args = [CLIENT, url, CONNECTIONS, MESSAGE_BYTES, WARM_UP_SECONDS, options.seconds].map(String)
+    const args = [CLIENT, url, CONNECTIONS, MESSAGE_BYTES, WARM_UP_SECONDS, bench.options.seconds].map(String)
     /** @type {number[]} */
     const cpuReadings = []
     const lines = await runLoad({ command: process.execPath, args }, () => {
