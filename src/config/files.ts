@@ -115,7 +115,7 @@ function textOf(bytes: Uint8Array): string {
 }
 
 /** One line of text. One trailing newline is dropped. @throws {Unsuitable} */
-export function parseSecret(text: string): Secret {
+function parseSecret(text: string): Secret {
   const value = text.replace(/\r?\n$/, '')
   if (value.trim() === '') throw new Unsuitable('is empty: put the secret into it')
   if (/\p{Cc}/u.test(value)) throw new Unsuitable('has a second line, or is not text: put only the secret into it')
