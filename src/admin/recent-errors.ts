@@ -1,7 +1,7 @@
 /** The latest errors, one entry per code and remedy, so that a flood of one code does not hide the others. */
 
 import { type ErrorCode, type Fault, remedyOf, titleOf } from '../errors.ts'
-import { NOT_KEPT, type RequestRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
+import { NOT_KEPT, type RequestRecord, wasNotKept } from '../gateway/request-record.ts'
 
 interface Remedy {
   readonly fault: Fault
@@ -22,7 +22,7 @@ const OF_SERVICE = {
   upload_not_repeated: {
     fault: 'service',
     detail:
-      'The token had ended, and the content was too large to be kept for a repeat with a new one. The app can send it again. Set tokens.lifetime below the life of a token, or raise replay.maxBody.',
+      'The token had ended, and the content was not kept for a repeat with a new one. The app can send it again. Set tokens.lifetime below the life of a token, or raise replay.maxBody.',
   },
 } as const satisfies Readonly<Record<string, Remedy>>
 
@@ -82,7 +82,7 @@ const isOfService = (code: RecentErrorCode): code is keyof typeof OF_SERVICE => 
 /** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
 function codeOf(record: RequestRecord): RecentErrorCode | undefined {
   const { code, status } = record
-  if (wasTooLargeToRepeat(record)) return 'upload_not_repeated'
+  if (wasNotKept(record)) return 'upload_not_repeated'
   if (code !== undefined) return code === 'client_closed' ? undefined : code
   if (status === 401) return 'service_unauthorized'
   return status >= 500 ? 'service_error' : undefined
@@ -91,7 +91,7 @@ function codeOf(record: RequestRecord): RecentErrorCode | undefined {
 /** A copy, because the record keeps the whole exchange in memory. */
 function excerpt(record: RequestRecord) {
   const { requestId, orgId, method, path, status, detail, endedAt } = record
-  const reason = wasTooLargeToRepeat(record) ? NOT_KEPT : record.reason
+  const reason = wasNotKept(record) ? NOT_KEPT : record.reason
   return { requestId, orgId, method, path: path.slice(0, MAX_PATH_CHARACTERS), status, reason, detail, endedAt }
 }
 

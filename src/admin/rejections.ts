@@ -1,7 +1,7 @@
 /** Rejections that need a person: routes that are always rejected, and uploads that could not be sent again. */
 
 import { LRUCache } from 'lru-cache'
-import { type RequestRecord, wasTooLargeToRepeat } from '../gateway/request-record.ts'
+import { type RequestRecord, wasNotKept } from '../gateway/request-record.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
 
 interface Row {
@@ -22,7 +22,7 @@ const LONG_ROW = 10
 
 export class Rejections {
   readonly #rows = new LRUCache<string, Row>({ max: MAX_ROUTES, ttl: HOUR_MS })
-  /** The last upload that was rejected, and was too large to be kept. Monotonic milliseconds. */
+  /** The last upload that was rejected, and not kept. Monotonic milliseconds. */
   #uploadAt = Number.NEGATIVE_INFINITY
   #upload = ''
 
@@ -31,7 +31,7 @@ export class Rejections {
     if (code === undefined && status < 400) {
       // Only as long as there is a row, every request costs the look-up of its route.
       if (this.#rows.size > 0) this.#rows.delete(routeOf(record))
-    } else if (wasTooLargeToRepeat(record)) {
+    } else if (wasNotKept(record)) {
       this.#uploadAt = record.endedAt
       this.#upload = routeOf(record)
     } else if ((rejection === 'passed' || rejection === 'useless') && status < 500 && orgId !== undefined) {

@@ -11,7 +11,7 @@ import {
   type RequestRecord,
   type TunnelEnd,
   type TunnelRecord,
-  wasTooLargeToRepeat,
+  wasNotKept,
 } from '../gateway/request-record.ts'
 import { StdoutOutput } from './log-output.ts'
 
@@ -152,7 +152,7 @@ function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string
   if (record.traceId !== undefined) line += `,"traceId":"${record.traceId}"`
   if (record.code !== undefined) line += `,"code":"${record.code}"`
   if (record.detail !== undefined) line += `,"detail":${quoted(record.detail)}`
-  const reason = wasTooLargeToRepeat(record) ? NOT_KEPT : record.reason
+  const reason = wasNotKept(record) ? NOT_KEPT : record.reason
   return reason === undefined ? `${line}}\n` : `${line},"reason":${quoted(reason)}}\n`
 }
 

@@ -107,7 +107,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
     upload_not_kept() {
       const upload = metrics.rejections.upload(performance.now())
       if (upload === undefined) return undefined
-      const text = `In the last hour, the token of an upload had ended, and its content was too large to be sent again (${upload.route}): its app got the rejection. Set tokens.lifetime below the life of a token, or raise replay.maxBody.`
+      const text = `In the last hour, the token of an upload had ended, and not all of its content was kept to be sent again (${upload.route}): its app got the rejection. Set tokens.lifetime below the life of a token, or raise replay.maxBody.`
       return { text, leftMs: upload.leftMs }
     },
     tunnels_left() {

@@ -127,10 +127,13 @@ export class RequestRecord {
   }
 }
 
-/** The reason in the log and in `status`: the client got the 401 of an ended token, which a repeat would have hidden. */
-export const NOT_KEPT = 'content exceeds replay.maxBody'
+/**
+ * The reason in the log and in `status`: the client got the 401 of an ended token, which a repeat would have hidden. The content was
+ * too large, had come in part and without a length, or found no room beside that of others.
+ */
+export const NOT_KEPT = 'content not kept: see replay.maxBody'
 
-export function wasTooLargeToRepeat({ repeat, status }: RequestRecord): boolean {
+export function wasNotKept({ repeat, status }: RequestRecord): boolean {
   return repeat === 'refused' && status === 401
 }
 

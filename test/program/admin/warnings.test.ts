@@ -210,7 +210,7 @@ test('a route that rejects every token of Orgs that are accepted elsewhere is na
   expect(await told()).toBeUndefined()
 })
 
-test('an upload that was too large to be sent again is told for an hour, with the settings', async () => {
+test('an upload that was not kept to be sent again is told for an hour, with the settings', async () => {
   await using service = await startService()
   await using proxy = await startProxy(service, { ...ADMIN, 'replay.maxBody': '1KiB' })
   const post = `${get('/v2/files/7', 'acme', 'Content-Length: 2000').replace('GET', 'POST')}${'x'.repeat(2000)}`

@@ -52,7 +52,7 @@ test('a 401 to an upload that was too large to be repeated names its cause', () 
   expect(report).toMatchObject({
     code: 'upload_not_repeated',
     detail: expect.stringContaining('replay.maxBody'),
-    examples: [{ reason: 'content exceeds replay.maxBody' }],
+    examples: [{ reason: 'content not kept: see replay.maxBody' }],
   })
 })
 

@@ -51,11 +51,11 @@ test('log.sample leaves out a share of the successes, and no error', () => {
   expect(count('/good')).toBeLessThan(600)
 })
 
-test('the 401 of an upload that was too large to be repeated says so', () => {
+test('the 401 of an upload that was not kept says so', () => {
   const { log, logged } = started()
   log.request(record({ status: 401, repeat: 'refused' }))
   log.request(record({ status: 401, repeat: 'passed' }))
-  expect(logged().map(({ reason }) => reason)).toEqual(['content exceeds replay.maxBody', undefined])
+  expect(logged().map(({ reason }) => reason)).toEqual(['content not kept: see replay.maxBody', undefined])
 })
 
 /** The attack: one client without a credential writes 44 MB of log in a second, with long paths. */
