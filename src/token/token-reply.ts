@@ -23,18 +23,12 @@ export interface StatedLife {
   readonly lifeMs: number
 }
 
-export interface TokenReply {
-  readonly token: string
-  /** To the earliest end that lies ahead; undefined if there is none. */
-  readonly statedLifeMs: number | undefined
-  readonly stated: readonly StatedLife[]
-}
-
 /**
- * `field` leads to the token through objects; `nowMs` is the time of day of the answer.
+ * `field` leads to the token through objects; `nowMs` is the time of day of the answer. `statedLifeMs` is to the earliest end that
+ * lies ahead; `Infinity` if there is none.
  * @throws if there is no token to rely on
  */
-export function readTokenReply(content: Buffer, field: readonly string[], nowMs: number): TokenReply {
+export function readTokenReply(content: Buffer, field: readonly string[], nowMs: number) {
   const { value, text } = parseReply(content)
   const holder = field.slice(0, -1).reduce(memberOf, value)
   const token = memberOf(holder, field.at(-1) ?? '')
@@ -42,9 +36,9 @@ export function readTokenReply(content: Buffer, field: readonly string[], nowMs:
   if (isAmbiguous(text, field)) throw new TypeError('two tokens')
   const objects = holder === value ? [value] : [holder, value]
   const lives = [{ by: 'jwt', lifeMs: jwtLifeMs(token, nowMs) }, ...objects.flatMap((each) => livesIn(each, nowMs))]
-  const stated = lives.filter(({ lifeMs }) => Number.isFinite(lifeMs))
+  const stated: readonly StatedLife[] = lives.filter(({ lifeMs }) => Number.isFinite(lifeMs))
   const ahead = stated.map(({ lifeMs }) => lifeMs).filter((lifeMs) => lifeMs > 0)
-  return { token, statedLifeMs: ahead.length === 0 ? undefined : Math.min(...ahead), stated }
+  return { token, statedLifeMs: Math.min(...ahead), stated }
 }
 
 export function isToken(value: unknown): value is string {
@@ -52,7 +46,7 @@ export function isToken(value: unknown): value is string {
 }
 
 /** @throws {SyntaxError} */
-export function parseReply(content: Buffer): { readonly value: unknown; readonly text: string } {
+function parseReply(content: Buffer): { readonly value: unknown; readonly text: string } {
   // Some services compress in spite of `identity` (RFC 1952).
   const plain = content[0] === 0x1f ? unzipped(content) : content
   const text = new TextDecoder().decode(plain) // without a byte order mark
@@ -125,19 +119,10 @@ function instantOf(value: unknown): number {
   return numberOf(value) * 1_000
 }
 
-/** The claims of a JWT (RFC 7519 §4.1), which is never verified; undefined if the token is none. */
-function jwtClaims(token: string): object | undefined {
-  try {
-    const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
-    const claims: unknown = JSON.parse(Buffer.from(payload, 'base64url').toString())
-    return typeof claims === 'object' && claims !== null ? claims : undefined
-  } catch {
-    return undefined
-  }
-}
-
+/** Of a JWT (RFC 7519 §4.1), which is never verified. */
 function jwtLifeMs(token: string, nowMs: number): number {
-  const exp = memberOf(jwtClaims(token), 'exp')
+  const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
+  const exp = memberOf(readJson(Buffer.from(payload, 'base64url')), 'exp')
   return typeof exp === 'number' ? exp * 1_000 - nowMs : Number.NaN
 }
 
