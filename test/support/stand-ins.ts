@@ -141,8 +141,6 @@ export class StandIn implements AsyncDisposable {
   /** All that are accepted. */
   secrets: readonly string[]
   mints = 0
-  /** Of the next answers of the endpoint, these come first. */
-  readonly faults: Reply[] = []
   readonly #description: Description
   readonly #tokens = new Map<string, string>()
 
@@ -176,8 +174,6 @@ export class StandIn implements AsyncDisposable {
 
   async #answerMint(request: OriginRequest, inPath: string | undefined): Promise<Reply> {
     const { orgs, member, form, given, badApp, unknownOrg } = this.#description
-    const fault = this.faults.shift()
-    if (fault !== undefined) return fault
     const sent = Object.fromEntries(new URLSearchParams(request.content.toString()))
     if (request.method !== 'POST' || Object.entries(form).some(([name, value]) => sent[name] !== value)) {
       return json(400, { error: 'invalid_request' })

@@ -1,6 +1,6 @@
 /** The operations of the store, and when it counts as lost. */
 
-import { connect, createServer } from 'node:net'
+import { createServer } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { RedisStore } from '../../../src/fleet/redis-store.ts'
 import { CLAIM, FORGET, PUBLISH, RELEASE, type StoredToken, storedValue } from '../../../src/fleet/scripts.ts'
@@ -149,15 +149,6 @@ describe.skipIf(lacks('redis-server'))('a store counts as lost', () => {
     expect(opened.asked).toEqual(['probe ok'])
   })
 
-  test('at once when it was demoted', async () => {
-    await using server = await RedisServer.start()
-    using opened = openStore(server.port)
-    await untilAvailable(opened.store)
-    await server.cli('replicaof', '127.0.0.1', '1')
-    expect(await claimFrom(opened.store, 'demoted', 'one')).toEqual({ kind: 'error' })
-    expect(opened.lost).toEqual(['it is a replica or read-only (READONLY)'])
-  })
-
   test('not because this process was busy for longer than the limit', async () => {
     await using server = await RedisServer.start()
     using opened = openStore(server.port, { timeoutMs: 400 })
@@ -191,21 +182,6 @@ describe('probes', () => {
     }
     await eventually(() => silent.sockets.size === 0, 'the end of the last connection')
   })
-})
-
-test.skipIf(lacks('redis-server'))('an answer that makes no sense is an error, and no token', async () => {
-  await using server = await RedisServer.start()
-  let isLying = false
-  const relay = createServer((client) => {
-    const behind = connect(server.port, '127.0.0.1').on('error', () => undefined)
-    behind.pipe(client)
-    client.on('data', (chunk) => (isLying ? client.write('+OK\r\n') : behind.write(chunk)))
-  })
-  await using listener = await listening(relay)
-  using opened = openStore(listener.port)
-  await eventually(() => opened.store.status.state === 'available' || undefined, 'the store')
-  isLying = true
-  expect(await claimFrom(opened.store, 'org', 'one')).toEqual({ kind: 'error' })
 })
 
 test.skipIf(lacks('redis-server'))(

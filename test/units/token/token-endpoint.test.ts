@@ -36,28 +36,6 @@ function replyWith(reply: Reply): MintScript {
 }
 
 describe('the call', () => {
-  test('the org is one segment of the path, whatever its characters', async () => {
-    await using service = await startService()
-    await using client = new EndpointUnderTest(service)
-    const orgs = ['a:80', 'a@evil', 'a;v=1', 'a+b=c', '~x.y-z_', "it's(1)*!"] as OrgId[]
-    for (const org of orgs) await client.endpoint.mint(org)
-    expect(service.tokens.mints.map((mint) => mint.org)).toEqual(orgs)
-  })
-
-  test('another version of the service: method, path and field of the configuration', async () => {
-    await using service = await startService({
-      acceptsAnyToken: true,
-      script: () => ({ content: '{"expires_in":60,"data":{"token":"t.k"}}' }),
-    })
-    const endpoint = { method: 'PUT', base: undefined, path: '/v2.1/tenants/{orgId}/tokens/new' }
-    await using client = new EndpointUnderTest(service, { endpoint, field: ['data', 'token'] })
-    const token = await client.endpoint.mint('a:$&' as OrgId)
-    expect([token.reveal(), token.statedLifeMs]).toEqual(['Bearer t.k', 60_000])
-    const [request] = service.requests
-    expect([request?.method, request?.target]).toEqual(['PUT', '/v2.1/tenants/a%3A%24%26/tokens/new'])
-    expect(request?.values('content-length')).toEqual(['0'])
-  })
-
   test('the age of the token counts from before the call', async () => {
     let askedAt = 0
     await using service = await startService({
