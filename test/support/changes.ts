@@ -113,6 +113,6 @@ export async function eventually<T>(
     const tookMs = performance.now() - startedAt
     if (tookMs > deadlineMs && tookMs > scaled(deadlineMs))
       throw new Error(`not within ${Math.round(tookMs)} ms: ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 5 + tookMs / 20))
+    await new Promise((resolve) => setTimeout(resolve, 5 + tookMs / 10))
   }
 }

@@ -272,14 +272,14 @@ test('changed settings that need a restart are named at each reload and while th
     const { warnings } = JSON.parse((await proxy.askAdmin('/status')).content)
     return warnings.find(({ code }: { code: string }) => code === 'restart_pending')?.text
   }
-  const WAITING = 'listen: {maxInFlight: 7}\ntokens: {maxOrgs: 9}\n'
+  const WAITING = 'listen: {maxInFlight: 7}\ntokens: {rejectedCooldown: 9s}\n'
   for (const org of ['globex', 'initech']) {
     await reloadWith(`${WAITING}orgs: {allow: [${org}]}\n`)
     expect(await send({ 'X-Org-Id': org })).toBe(200)
-    expect(await warning()).toContain('need a restart: listen.maxInFlight, tokens.maxOrgs.')
+    expect(await warning()).toContain('need a restart: listen.maxInFlight, tokens.rejectedCooldown.')
   }
   const named = linesOf('changed settings need a restart')
-  expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.maxOrgs']))
+  expect(named.map(({ settings }) => settings)).toEqual(Array(2).fill(['listen.maxInFlight', 'tokens.rejectedCooldown']))
   const taken = linesOf('configuration applied')
   expect(taken.map(({ changed }) => changed)).toEqual([['orgs.allow'], ['orgs.allow']])
   await reloadWith('{broken')
