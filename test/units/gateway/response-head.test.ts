@@ -36,10 +36,3 @@ describe('the fields of a response', () => {
     expect(withFields(date, 'Connection: date')).toMatchObject({ hasDate: false, fields: VARY })
   })
 })
-
-test('known names are recognized among very many others', () => {
-  for (let i = 0; i < 5_000; i++) withFields(`x-flood-response-${i}: 1`)
-  expect(withFields('kEeP-aLiVe: timeout=5', 'tRaNsFeR-eNcOdInG: chunked', 'cOnNeCtIoN: x', 'X: 1')?.fields).toEqual(
-    VARY,
-  )
-})
