@@ -12,32 +12,16 @@ import type { Traces } from '../traces/traces.ts'
 import type { Log } from './log.ts'
 import type { Reload } from './reload.ts'
 
-type KeySetEvents = Omit<KeySetsObserver, 'keySetChanged'>
+type Observers = GatewayObserver &
+  ListenerObserver &
+  Omit<KeySetsObserver, 'keySetChanged'> &
+  Required<TokenObserver> &
+  StoreObserver
 
-export interface Events
-  extends GatewayObserver,
-    ListenerObserver,
-    KeySetEvents,
-    Required<TokenObserver>,
-    StoreObserver {
-  configReloaded(reload: Reload): void
-  /** The orgs of `tokens.warm` have been tried. */
-  warmed(orgs: number, failed: number): void
-  secretReloaded(outcome: SecretState, file: string | undefined): void
-  secretUnusable(file: string, problem: string): void
-  /** A minter has answered a sidecar. */
-  tokenAsked(outcome: string): void
-  /** A sidecar has asked its minter. */
-  minterAsked(mint: SettledMint): void
-  /** It gives no usable answer. */
-  minterLost(reason: string): void
-  /** It refuses this sidecar, whatever the org. */
-  minterRefused(code: ErrorCode): void
-  minterBack(): void
-}
+export type Events = ReturnType<typeof eventsOf>
 
 /** Orgs are logged by id and outcomes by code: no line can hold a token, a secret or a reply of the endpoint. */
-export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
+export function eventsOf(log: Log, metrics: Metrics, traces?: Traces) {
   const { logger } = log
   const { tokens, store, minter } = metrics
   const mintFailed = ({ org: orgId, requestId, url, reason, error, durationMs }: SettledMint) => {
@@ -46,7 +30,7 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
     const detail = causeForOperator(error)
     logger.warn({ orgId, requestId, url, reason, outcome, durationMs: Math.round(durationMs), detail }, 'mint failed')
   }
-  return {
+  const observers: Observers = {
     requestEnded(record) {
       const { orgId, rejection: outcome } = record
       log.request(record)
@@ -65,7 +49,37 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
     },
     handshakeFailed: (reason) => logger.debug({ reason }, 'TLS handshake of a client failed'),
 
-    configReloaded(reload) {
+    keySetUnavailable(url, problem, isFormerInUse) {
+      if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
+      else logger.warn({ url, problem }, 'key set of callers not usable: requests with tokens that need it get 503')
+    },
+    keySetRecovered: (url) => logger.info({ url }, 'key set of callers usable now'),
+
+    mintSettled(mint) {
+      metrics.mintSettled(mint)
+      traces?.mintSettled(mint)
+      mintFailed(mint)
+    },
+    statusLearned: (status, orgId) =>
+      logger.warn(
+        { orgId, status },
+        'the service ends tokens with a status that tokens.rejectedStatuses does not name',
+      ),
+    tokenEvicted() {
+      metrics.evictions++
+    },
+
+    storeAsked(operation, outcome, durationMs) {
+      store?.requests.add(operation, outcome)
+      store?.durations.record(durationMs)
+    },
+    storeLost: (reason) => logger.warn({ reason }, 'fleet store lost: this replica mints for itself'),
+    storeBack: () => logger.info('fleet store available'),
+  }
+  return {
+    ...observers,
+
+    configReloaded(reload: Reload) {
       tokens.reloads.add(reload.outcome)
       switch (reload.outcome) {
         case 'applied':
@@ -82,31 +96,13 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
           logger.info('configuration unchanged')
       }
     },
-    keySetUnavailable(url, problem, isFormerInUse) {
-      if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')
-      else logger.warn({ url, problem }, 'key set of callers not usable: requests with tokens that need it get 503')
-    },
-    keySetRecovered: (url) => logger.info({ url }, 'key set of callers usable now'),
 
-    mintSettled(mint) {
-      metrics.mintSettled(mint)
-      traces?.mintSettled(mint)
-      mintFailed(mint)
-    },
-    warmed(orgs, failed) {
+    /** The orgs of `tokens.warm` have been tried. */
+    warmed(orgs: number, failed: number) {
       if (failed === 0) logger.info({ orgs }, 'warm orgs minted')
       else logger.warn({ orgs, failed }, 'some warm orgs have no token')
     },
-    statusLearned: (status, orgId) =>
-      logger.warn(
-        { orgId, status },
-        'the service ends tokens with a status that tokens.rejectedStatuses does not name',
-      ),
-    tokenEvicted() {
-      metrics.evictions++
-    },
-
-    secretReloaded(outcome, file) {
+    secretReloaded(outcome: SecretState, file: string | undefined) {
       tokens.secretReloads.add(outcome)
       if (outcome === 'loaded') logger.info({ file }, 'new secret loaded: the next mint uses it')
       else if (outcome === 'accepted') logger.info({ file }, 'new secret accepted by the token endpoint')
@@ -116,26 +112,24 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces): Events {
           'new secret rejected by the token endpoint: correct the file; the secret before it is used',
         )
     },
-    secretUnusable(file, problem) {
+    secretUnusable(file: string, problem: string) {
       tokens.secretReloads.add('unusable')
       logger.warn({ file, problem }, 'secret file not usable: the old secret stays in use')
     },
 
-    storeAsked(operation, outcome, durationMs) {
-      store?.requests.add(operation, outcome)
-      store?.durations.record(durationMs)
-    },
-    storeLost: (reason) => logger.warn({ reason }, 'fleet store lost: this replica mints for itself'),
-    storeBack: () => logger.info('fleet store available'),
-
-    tokenAsked: (outcome) => minter?.requests.add(outcome),
-    minterAsked(mint) {
+    /** A minter has answered a sidecar. */
+    tokenAsked: (outcome: string) => minter?.requests.add(outcome),
+    /** A sidecar has asked its minter. */
+    minterAsked(mint: SettledMint) {
       minter?.requests.add(mint.error?.code ?? 'ok')
       traces?.mintSettled(mint)
       mintFailed(mint)
     },
-    minterLost: (reason) => logger.warn({ reason }, 'minter lost: tokens that are held go on working'),
-    minterRefused: (code) => logger.warn({ code, remedy: remedyOf(code, true).detail }, 'minter refuses this sidecar'),
+    /** It gives no usable answer. */
+    minterLost: (reason: string) => logger.warn({ reason }, 'minter lost: tokens that are held go on working'),
+    /** It refuses this sidecar, whatever the org. */
+    minterRefused: (code: ErrorCode) =>
+      logger.warn({ code, remedy: remedyOf(code, true).detail }, 'minter refuses this sidecar'),
     minterBack: () => logger.info('minter available'),
   }
 }

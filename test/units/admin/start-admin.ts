@@ -15,8 +15,6 @@ import { NO_GAUGES, record } from './records.ts'
 const LIFETIME_MS = 300_000
 
 export interface AdminSettings extends Partial<AdminOptions> {
-  /** The beginning of all tokens. */
-  readonly tokenMarker?: string
   readonly version?: string
   readonly callers?: 'none' | 'here' | 'elsewhere'
   readonly quit?: AdminSources['quit']
@@ -36,7 +34,7 @@ export class AdminUnderTest implements AsyncDisposable {
   address = ''
 
   constructor(settings: AdminSettings) {
-    const { tokenMarker = 'token', version = '0.0.0-test', callers = 'none', quit, ...options } = settings
+    const { version = '0.0.0-test', callers = 'none', quit, ...options } = settings
     this.tokens = new TokenCache(
       {
         ...TOKEN_CACHE_OPTIONS,
@@ -45,7 +43,7 @@ export class AdminUnderTest implements AsyncDisposable {
       {
         mint: async (org) => {
           if (org === 'stranger') throw new TokenError('org_access_refused', '', { tokenEndpointStatus: 403 })
-          return new AccessToken(`${tokenMarker}-${org}`, performance.now())
+          return new AccessToken(`token-${org}`, performance.now())
         },
       },
     )
