@@ -43,6 +43,9 @@ export function environmentWarnings(env: Environment, usesProxy: boolean, execAr
       ? noProxyWarnings(env)
       : ignored.map((name) => `${name} is ignored: set origin.proxyFromEnv to true to use it`)),
     ...revealing.map((name) => `${name} lets others read the secret and all tokens: remove it`),
+    ...(env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0'
+      ? ['NODE_TLS_REJECT_UNAUTHORIZED is ignored: certificates are verified; see origin.caFile']
+      : []),
   ]
 }
 

@@ -228,6 +228,7 @@ describe('the environment', () => {
     ['NODE_DEBUG', 'http', /^NODE_DEBUG lets others read the secret/],
     ['NODE_DEBUG_NATIVE', 'tls', /^NODE_DEBUG_NATIVE lets/],
     ['SSLKEYLOGFILE', '/tmp/hunter2', /^SSLKEYLOGFILE lets/],
+    ['NODE_TLS_REJECT_UNAUTHORIZED', '0', /^NODE_TLS_REJECT_UNAUTHORIZED is ignored: certificates are verified/],
     ['NODE_OPTIONS', '--inspect=0.0.0.0:9229', /^--inspect lets others read the secret and all tokens/],
     ['NODE_OPTIONS', '--no-warnings --heapsnapshot-signal=SIGUSR2', /^--heapsnapshot-signal lets others read/],
     ['NODE_OPTIONS', '--heapsnapshot-near-heap-limit=3', /^--heapsnapshot-near-heap-limit lets/],
@@ -244,6 +245,7 @@ describe('the environment', () => {
   test('what is harmless gets none', async () => {
     const env = {
       NODE_OPTIONS: '--inspect-port=0 --max-old-space-size=64',
+      NODE_TLS_REJECT_UNAUTHORIZED: '1',
       NO_PROXY: 'a',
     }
     expect((await loadWith(env)).warnings).toEqual((await loadWith({})).warnings)
