@@ -6,6 +6,7 @@ import type { OrgId } from '../../../src/org-id.ts'
 import { Secret } from '../../../src/secret.ts'
 import { AccessToken, type MintOptions } from '../../../src/token/token-source.ts'
 import { during, eventually, Gate } from '../../support/changes.ts'
+import { scaled } from '../../support/pace.ts'
 import { lacks } from '../../support/programs.ts'
 import { RedisServer } from './redis-server.ts'
 import { Endpoint, passed, Replica } from './replicas.ts'
@@ -127,7 +128,7 @@ describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
 describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
   test('as a call may be: all wait for it', async () => {
     endpoint.latencyMs = 2_100
-    await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: 3_000 })
+    await using replicas = await Replica.start(6, server.port, endpoint, { mintTimeoutMs: scaled(3_000) })
     await Promise.all(replicas.map((replica) => replica.mint('acme')))
     expect(endpoint.calls).toHaveLength(1)
   })
@@ -169,7 +170,7 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
       if (fails) endpoint.failure = () => new TokenError('token_endpoint_unavailable', 'it failed')
       const startedAt = performance.now()
       const results = await Promise.allSettled(replicas.map((replica) => replica.mint(org)))
-      expect(performance.now() - startedAt).toBeLessThan(2_000)
+      expect(performance.now() - startedAt).toBeLessThan(scaled(2_000))
       expect(results.map(({ status }) => status)).toEqual(Array(2).fill(fails ? 'rejected' : 'fulfilled'))
       const claims = () =>
         replicas.flatMap(({ told }) => told.asked.filter((asked) => asked.startsWith('claim'))).length

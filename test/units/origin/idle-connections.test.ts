@@ -69,14 +69,14 @@ test.each([
 })
 
 test('a connection lives for 80 to 100 percent of its longest age', async () => {
-  const maxConnectionAgeMs = 3_000
+  const maxConnectionAgeMs = 6_000
   await using pool = await startOriginPool(announcing('Keep-Alive', 'timeout=600'), { maxConnectionAgeMs })
   const block = (ms: number) => Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms)
   await Promise.all(Array.from({ length: 7 }, (_, i) => pool.send(`/${i}`).ended()))
-  block(2_100)
+  block(4_200)
   const { attempt } = await pool.send('/again').ended()
   expect([attempt.isReused, pool.origin.stats.connected]).toEqual([true, 7])
-  block(maxConnectionAgeMs - 2_100)
+  block(maxConnectionAgeMs - 4_200)
   await pool.send('/later').ended()
   expect(pool.origin.stats.connected).toBe(1)
 })
