@@ -1,4 +1,4 @@
-/** Nobody reads the log, or it cannot be written: requests are served, memory is bounded, the loss is told, and a stop ends. */
+/** Nobody reads the log, or it cannot be written: requests are served, lines are dropped, the loss is told, and a stop ends. */
 
 import { execFileSync, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -15,7 +15,6 @@ import { environmentFor, MAIN } from '../../support/spawn-proxy.ts'
 const REQUESTS = 5_000
 /** Length of the path, of which the log contains as much. All lines together exceed every buffer on their way. */
 const PATH_BYTES = 1_000
-const MAX_GROWTH_BYTES = 96 * 1024 * 1024
 
 test(`${REQUESTS} requests whose lines nobody reads`, async () => {
   await using service = await startService()
@@ -24,7 +23,6 @@ test(`${REQUESTS} requests whose lines nobody reads`, async () => {
   stdout?.pause()
   using first = new KeepAliveClient(proxy.port)
   await first.get('/v2/x', 'acme')
-  const { residentBytes } = await proxy.memory()
 
   let sent = 0
   const client = async () => {
@@ -35,7 +33,6 @@ test(`${REQUESTS} requests whose lines nobody reads`, async () => {
     }
   }
   await Promise.all(Array.from({ length: 8 }, client))
-  expect((await proxy.memory()).residentBytes - residentBytes).toBeLessThan(MAX_GROWTH_BYTES)
 
   const isTold = async () => (await proxy.metric('oap_warnings{code="log_lines_dropped"}')) === 1
   await eventually(isTold, 'the lost lines to be told')
