@@ -74,7 +74,8 @@ export class Budget implements TokenSource {
     const { mintTimeoutMs } = this.#options
     const { requester, isWanted } = options
     const startedAt = performance.now()
-    const restMs = (share = 1) => startedAt + mintTimeoutMs * share - performance.now()
+    // Never below zero: the process may have stood still.
+    const restMs = (share = 1) => Math.max(startedAt + mintTimeoutMs * share - performance.now(), 0)
     for (let calls = 0, failure: TokenError | undefined; ; calls += 1) {
       // A mint for which nobody waits from the start has time.
       const longestMs = isWanted === undefined && failure === undefined ? undefined : restMs(LATEST_CALL)

@@ -53,7 +53,7 @@ test('a stranger with a certificate of another CA gets no byte of the key', asyn
     'minter.url': stranger.url,
     'minter.caFile': minter.at('servers.pem'),
     'minter.keyFile': minter.at('billing.key'),
-    'tokens.mintTimeout': '300ms',
+    'tokens.mintTimeout': scaledSetting(1_000),
   })
   const { code, content } = await fullOutcome(sidecar.port)
   expect(code).toBe('token_endpoint_unavailable')
@@ -138,7 +138,7 @@ describe('silence', () => {
         await sleep(50)
       }
     })
-    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': '500ms' })
+    const sidecar = await startSidecar(service, minter.port, { 'tokens.mintTimeout': scaledSetting(500) })
     expect((await fullOutcome(sidecar.port)).code).toBe('token_endpoint_unavailable')
   })
 

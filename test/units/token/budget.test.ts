@@ -416,3 +416,20 @@ describe('turns', () => {
     await fc.assert(fc.asyncProperty(fc.array(ask, { maxLength: 60 }), limits, run), { numRuns: 60 })
   })
 })
+
+test('a process that stands still past the end of a mint sets no timer below zero', async () => {
+  vi.useRealTimers()
+  const standStill = () => {
+    const until = performance.now() + 400
+    while (performance.now() < until);
+  }
+  const mint = async () => {
+    setImmediate(standStill)
+    throw new TokenError(DOWN, 'scripted')
+  }
+  const options = { mintTimeoutMs: 300, mintConcurrency: 1, mintRate: 100, refusalTtlMs: 1_000, maxOrgs: 10 }
+  const timers = vi.spyOn(globalThis, 'setTimeout')
+  await expect(new Budget(options, { mint }).mint('acme' as OrgId)).rejects.toThrow()
+  expect(timers.mock.calls.filter(([, ms = 0]) => ms < 0)).toEqual([])
+  timers.mockRestore()
+})
