@@ -199,7 +199,7 @@ const tokens = group(
       'Per org: the first pause after a mint that did not help. Each further one is twice as long, up to six times this.',
     ),
     refusalTtlMs: duration('5s').describe('How long a refusal of an org by the token endpoint is remembered.'),
-    mintTimeoutMs: duration('5s').describe(
+    mintTimeoutMs: duration('10s').describe(
       'How long a request waits for a mint, repeats included. One call takes at most four fifths of it.',
     ),
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),

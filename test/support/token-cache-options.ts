@@ -9,6 +9,6 @@ export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
   rejectedStatuses: undefined,
   rejectedCooldownMs: 10_000,
   sharesTokens: false,
-  mintTimeoutMs: 5_000,
+  mintTimeoutMs: 10_000,
   maxWaiting: 1_024,
 }

@@ -271,9 +271,9 @@ const SERVICES: Readonly<
     says: { 'token endpoint': 'seen: POST', 'same token': 'not seen: A second mint gives another token.' },
   },
   'mints that take their time': {
-    habits: { mintMs: 4 * SECOND },
+    habits: { mintMs: 6 * SECOND },
     says: { 'token endpoint': 'seen: POST' },
-    settings: { mintTimeout: '8s' },
+    settings: { mintTimeout: '12s' },
   },
   'another path than a good token opens': {
     habits: { goodStatus: 404 },
