@@ -90,10 +90,17 @@ function sourcesOf(parts: ShownParts): AdminSources {
     refusals: () => side.budget.refusals,
     purgeTokens: (org) => {
       const purged = side.tokens.purge(org)
-      fleet?.purge(org === undefined ? purged : [org])
+      side.budget.forget(org)
+      if (org === undefined) fleet?.purge(purged, 'all')
+      else fleet?.purge([org])
       return purged.length
     },
-    resumeMints: () => side.budget.resume(),
+    resumeMints: () => {
+      side.budget.resume()
+      side.tokens.orgs.forEach((tokens) => {
+        tokens.endPause()
+      })
+    },
     reload: async () => {
       const { takenOverAt } = reload
       await control.reloadAll()

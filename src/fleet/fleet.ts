@@ -5,6 +5,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { LRUCache } from 'lru-cache'
 import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../token/token-source.ts'
@@ -28,6 +29,7 @@ const WAIT_SHARE = 9 / 10
 const POLL_MS = 100
 /** A token that states no end stays in the store for this time. */
 const MAX_SPAN_MS = 24 * 3_600_000
+const MAX_PURGED = 10_000
 
 interface SharedMint {
   readonly source: TokenSource
@@ -50,8 +52,9 @@ export class Fleet {
   readonly #options: FleetOptions
   /** What is told to other replicas while no request waits for it. */
   readonly #behind = new Set<Promise<unknown>>()
-  /** Tokens minted before this instant are not taken, even if the store could not delete them. */
-  #purgedAt = Number.NEGATIVE_INFINITY
+  /** Tokens minted before the purge of their Org, or of all, are not taken, even if the store could not delete them. */
+  readonly #purgedAt = new LRUCache<OrgId, number>({ max: MAX_PURGED })
+  #allPurgedAt = Number.NEGATIVE_INFINITY
   #keys: FleetKeys
   readonly #leaseMs: number
 
@@ -69,9 +72,11 @@ export class Fleet {
     }
   }
 
-  /** Deletes the shared tokens of these orgs. This replica takes no token from the store again that is older than the purge. */
-  purge(orgs: readonly OrgId[]): void {
-    this.#purgedAt = performance.now()
+  /** Deletes the shared tokens of these orgs. This replica takes none of them from the store again; after `all`, none of any org. */
+  purge(orgs: readonly OrgId[], all?: 'all'): void {
+    const now = performance.now()
+    if (all !== undefined) this.#allPurgedAt = now
+    else for (const org of orgs) this.#purgedAt.set(org, now)
     this.#runBehind(this.#forget(orgs))
   }
 
@@ -113,7 +118,8 @@ export class Fleet {
     const name = keys.nameOf(org)
     const askedAt = performance.now()
     // An older token was purged, or is no younger than the one to be replaced.
-    const bornAfter = Math.max(this.#purgedAt, options.replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
+    const none = Number.NEGATIVE_INFINITY
+    const bornAfter = Math.max(this.#allPurgedAt, this.#purgedAt.get(org) ?? none, options.replaces?.mintedAt ?? none)
     const maxAgeMs = Math.ceil(Math.min(MAX_SPAN_MS, askedAt - bornAfter))
     const reply = await this.store.ask(CLAIM, name, [owner, `${this.#leaseMs}`, `${maxAgeMs}`, except])
     if (reply.kind === 'error') return 'mint'

@@ -151,6 +151,12 @@ export class Budget implements TokenSource {
     if (only === undefined) this.pace = 1
   }
 
+  /** The pause or refusal of one Org, or of all. */
+  forget(only?: OrgId): void {
+    if (only === undefined) this.#troubles.clear()
+    else this.#troubles.delete(only)
+  }
+
   /** The Orgs whose refusal is remembered now. */
   get refusals(): ReadonlyMap<OrgId, TokenError> {
     const refused = Array.from(this.#troubles.entries()).filter(([, { error }]) => error.trouble === 'refusal')

@@ -227,9 +227,14 @@ export class OrgTokens {
     return isMine
   }
 
+  /** That of mints that did not help. */
+  endPause(): void {
+    this.#useless = this.#pausedUntil = 0
+  }
+
   /** The new token was accepted. */
   noteHelpfulMint({ status }: Cause): void {
-    this.#useless = this.#pausedUntil = 0
+    this.endPause()
     if (this.learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
   }
 
