@@ -5,6 +5,7 @@ import type { Fleet } from '../fleet/fleet.ts'
 import type { StoreObserver } from '../fleet/redis-store.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
+import { declarationOf } from '../token/token-request.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import type { Part } from './reload.ts'
 
@@ -20,6 +21,7 @@ export async function openFleet(
   let { passwordFile } = settings
   const fleet = new Fleet({
     baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
+    tokenRequest: declarationOf(tokens),
     ...app,
     store: {
       ...settings,

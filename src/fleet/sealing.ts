@@ -12,11 +12,13 @@ export interface FleetIdentity {
   readonly appId: string
   /** Origin and path prefix of the service. */
   readonly baseUrl: string
+  /** The declaration of the token request. Another one gets other tokens. */
+  readonly tokenRequest: string
   readonly appSecret: Secret
 }
 
 /** Changes when the meaning of what is stored changes: replicas of two formats do not see each other's tokens. */
-const FORMAT = 'org-access-proxy fleet 6'
+const FORMAT = 'org-access-proxy fleet 7'
 const CIPHER = 'aes-256-gcm'
 const KEY_BYTES = 32
 /** NIST SP 800-38D §8.2.2: with random nonces of this length a key may seal 2^32 texts. One org never gets there. */
@@ -28,9 +30,9 @@ const NAME_LENGTH = 22
 export class FleetKeys extends Redacted {
   readonly #root: Buffer
 
-  constructor({ appId, baseUrl, appSecret }: FleetIdentity) {
+  constructor({ appId, baseUrl, tokenRequest, appSecret }: FleetIdentity) {
     super()
-    this.#root = derived(appSecret.reveal(), appId, baseUrl)
+    this.#root = derived(appSecret.reveal(), appId, baseUrl, tokenRequest)
   }
 
   nameOf(org: OrgId): string {
@@ -42,7 +44,7 @@ export class FleetKeys extends Redacted {
     return this.#hash('mark', org, token)
   }
 
-  /** The key authenticates the format, the App, the base URL and the org. */
+  /** The key authenticates the format, the App, the base URL, the token request and the org. */
   seal(org: OrgId, content: string): string {
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(CIPHER, derived(this.#root, 'seal', org), nonce, { authTagLength: TAG_BYTES })

@@ -2,7 +2,7 @@
 
 import { targetPrefix } from '../http1/target.ts'
 import { ORG_ID_SEGMENT, type OrgId } from '../org-id.ts'
-import type { AppProof } from './app-key.ts'
+import type { AppAuth, AppProof } from './app-key.ts'
 
 export interface EndpointRoute {
   readonly method: string
@@ -26,6 +26,18 @@ export interface TokenRequest {
   /** Names and values in turn. */
   readonly fields: readonly string[]
   readonly content?: Buffer
+}
+
+/** Everything in the settings that decides which tokens the endpoint gives. The order of names says nothing. */
+export function declarationOf({
+  endpoint,
+  auth,
+  form,
+  json,
+  field,
+}: Omit<TokenRequestSettings, 'baseUrl'> & { readonly auth: AppAuth; readonly field: readonly string[] }): string {
+  const sorted = (members: TokenRequestSettings['form']) => members && Object.entries(members).sort()
+  return JSON.stringify([endpoint.method, endpoint.base, endpoint.path, auth, sorted(form), sorted(json), field])
 }
 
 type Endpoint = Pick<TokenRequestSettings, 'baseUrl' | 'endpoint'>

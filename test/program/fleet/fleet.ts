@@ -37,7 +37,7 @@ export async function ask(replica: { readonly port: number }, org: string): Prom
 
 /** Resolves when each replica has reached the store, or has lost it. */
 export async function untilState(
-  fleet: FleetUnderTest,
+  fleet: Pick<FleetUnderTest, 'replicas'>,
   state: 'available' | 'lost',
   deadlineMs?: number,
 ): Promise<void> {

@@ -92,6 +92,7 @@ export class Replica implements AsyncDisposable {
     this.fleet = new Fleet({
       appId: 'app',
       baseUrl: 'https://api.example',
+      tokenRequest: '',
       appSecret: new Secret(secret ?? 'the secret'),
       store: { ...optionsFor(port, settings), observer },
       mintTimeoutMs,

@@ -5,7 +5,12 @@ import { Secret } from '../../../src/secret.ts'
 
 const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId
-const IDENTITY = { appId: 'app', baseUrl: 'https://api.example.com', appSecret: new Secret('correct horse') }
+const IDENTITY = {
+  appId: 'app',
+  baseUrl: 'https://api.example.com',
+  tokenRequest: '["POST"]',
+  appSecret: new Secret('correct horse'),
+}
 const keys = new FleetKeys(IDENTITY)
 const content = 'an org access token'
 const sealed = keys.seal(ACME, content)
@@ -22,6 +27,7 @@ describe('a value counts as absent', () => {
     ['under another secret', () => keysWith({ appSecret: new Secret('correct horsf') }).open(ACME, sealed)],
     ['for another App', () => keysWith({ appId: 'app2' }).open(ACME, sealed)],
     ['for another service', () => keysWith({ baseUrl: 'https://api.example.org' }).open(ACME, sealed)],
+    ['for another token request', () => keysWith({ tokenRequest: '["GET"]' }).open(ACME, sealed)],
     [
       'with an App id that took a part of the URL',
       () => keysWith({ appId: 'apphttps', baseUrl: '://api.example.com' }).open(ACME, sealed),
