@@ -12,6 +12,7 @@ import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 
 import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http1/host.ts'
 import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
+import { Addresses } from './addresses.ts'
 import { originError } from './origin-failure.ts'
 
 export interface ConnectorOptions {
@@ -47,23 +48,26 @@ interface SocketReader {
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
 
-/** So many addresses of a name are tried within the time limit, one after the other. */
-const MOST_ADDRESSES = 4
-
 export class Connector {
   readonly #options: ConnectorOptions
   readonly #isSecure: boolean
   readonly #host: string
   readonly #port: number
+  readonly #addresses: Addresses
   /** A TLS session is resumed without another look at the certificate, so only under the certificates that verified it. */
   #resumption: { readonly context: SecureContext | undefined; session?: Buffer } = { context: undefined }
 
   constructor(options: ConnectorOptions) {
     const { protocol, hostname, port } = options.baseUrl
+    const { lookup = (host, given, found) => dns.lookup(host, given, found), socketPath, connectTimeoutMs } = options
     this.#options = options
     this.#isSecure = protocol === 'https:'
     this.#host = hostname.replace(/^\[|\]$/g, '')
     this.#port = port === '' ? (this.#isSecure ? 443 : 80) : Number(port)
+    this.#addresses =
+      socketPath === undefined
+        ? new Addresses(this.#host, lookup, connectTimeoutMs)
+        : new Addresses(socketPath, itself, connectTimeoutMs)
   }
 
   /**
@@ -77,7 +81,7 @@ export class Connector {
     done: (result: Socket | OriginError, carrier?: Socket) => void,
   ): () => void {
     const { tunnel, connectTimeoutMs } = this.#options
-    let giveUpTunnel = () => {}
+    let giveUpOpening = () => {}
     let socket: Socket | undefined
     let isOver = false
     const finish = (result?: Socket | Error, carrier?: Socket) => {
@@ -85,55 +89,57 @@ export class Connector {
       isOver = true
       clearTimeout(timer)
       if (result === undefined || result instanceof Error) {
-        giveUpTunnel()
+        giveUpOpening()
         socket?.destroy()
       }
       if (result !== undefined) done(result instanceof Error ? originError(result) : result, carrier)
     }
-    const whenOpen = (opening: Socket, event: 'connect' | 'secureConnect', then: () => void) => {
-      socket = opening
-      opening.once(event, then)
-      opening.on('error', (error) => finish(error))
+    const handshake = (secure: Socket, carrier?: Socket) => {
+      socket = secure
+      secure.once('secureConnect', () => finish(secure, carrier))
+      secure.on('error', (error) => finish(error))
       // If the peer closes during the TLS handshake, `close` is the only event.
-      opening.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
-    }
-    const secured = (carrier: Socket) => {
-      const secure = this.#secure({ socket: carrier, host: this.#host })
-      whenOpen(secure, 'secureConnect', () => finish(secure, carrier))
+      secure.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
     }
     const timer = setTimeout(() => finish(tooLate(tunnel)), connectTimeoutMs)
-    if (tunnel !== undefined) {
-      giveUpTunnel = tunnel.open((result) => {
-        if (result instanceof Error || !this.#isSecure) finish(result)
-        else secured(result)
-      })
-    } else if (!this.#isSecure) {
-      const plain = net.connect(this.#route(reader))
-      whenOpen(plain, 'connect', () => finish(plain))
-    } else if (mayBecomeTunnel) {
-      const carrier = net.connect(this.#route())
-      whenOpen(carrier, 'connect', () => secured(carrier))
-    } else {
-      // `tls.connect` ignores two of the options.
-      const secure = this.#secure(this.#route(reader)).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS)
-      whenOpen(secure, 'secureConnect', () => finish(secure))
+    const secureCarrier = (carrier: Socket | Error) => {
+      if (carrier instanceof Error) finish(carrier)
+      else handshake(this.#secure({ socket: carrier, host: this.#host }), carrier)
+    }
+    if (tunnel !== undefined) giveUpOpening = tunnel.open(this.#isSecure ? secureCarrier : finish)
+    else if (!this.#isSecure) giveUpOpening = this.#connect((route) => net.connect(route), finish, reader)
+    else if (mayBecomeTunnel) giveUpOpening = this.#connect((route) => net.connect(route), secureCarrier)
+    else {
+      giveUpOpening = this.#connect(
+        // `tls.connect` ignores two of the options.
+        (route) => this.#secure(route).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS),
+        (result) => (result instanceof Error ? finish(result) : handshake(result)),
+        reader,
+      )
     }
     return () => finish()
   }
 
-  #route(reader?: SocketReader): TcpNetConnectOpts | IpcNetConnectOpts {
-    const { socketPath, connectTimeoutMs, lookup = dns.lookup } = this.#options
-    return {
-      ...(socketPath === undefined ? { host: this.#host, port: this.#port } : { path: socketPath }),
-      lookup,
-      autoSelectFamily: true,
-      // With Node's 250 ms, no service that is farther away than that would be reached, unless it is the last one.
-      autoSelectFamilyAttemptTimeout: Math.ceil(connectTimeoutMs / MOST_ADDRESSES),
+  /** Opens a socket to the first address that answers. Calls `done` once. Returns a function that gives up. */
+  #connect(
+    open: (route: TcpNetConnectOpts | IpcNetConnectOpts) => Socket,
+    done: (result: Socket | Error) => void,
+    reader?: SocketReader,
+  ): () => void {
+    const { socketPath } = this.#options
+    const options = {
       noDelay: true,
       keepAlive: true,
       keepAliveInitialDelay: KEEP_ALIVE_PROBE_MS,
       ...(reader && { onread: readInto(reader) }),
     }
+    return this.#addresses.connect(
+      (address) =>
+        open(
+          socketPath === undefined ? { ...options, host: address, port: this.#port } : { ...options, path: address },
+        ),
+      done,
+    )
   }
 
   /** Without a server name, Node checks the certificate against `host`. */
@@ -154,6 +160,9 @@ export class Connector {
     })
   }
 }
+
+/** For a unix socket: its path is its address. */
+const itself: LookupFunction = (path, _, found) => found(null, [{ address: path, family: 0 }])
 
 function tooLate(tunnel: ProxyRoute | undefined): OriginError {
   const way = tunnel === undefined ? '' : ` through the proxy on the way, ${tunnel.proxy},`

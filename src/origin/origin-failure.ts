@@ -64,8 +64,7 @@ function hintFor(code: OriginErrorCode, systemCode: string): string | undefined 
   if (code === 'tls_certificate_error')
     return `The proxy does not trust the certificate of the service: ${fault} (${systemCode}).`
   if (code === 'dns_error') return `The host name of baseUrl does not resolve (${systemCode}).`
-  if (code === 'connection_timeout')
-    return `TCP with the service took longer than its share of origin.connectTimeout (${systemCode}).`
+  if (code === 'connection_timeout') return `The address of the service does not answer (${systemCode}).`
   if (code === 'tls_protocol_error') return `TLS with the service failed (${systemCode}).`
   return undefined
 }

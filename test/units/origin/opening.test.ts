@@ -32,27 +32,46 @@ describe.skipIf(process.platform !== 'linux')('a name with several addresses', (
   const far = (port: number) => new URL(`http://far.test:${port}`)
 
   // Left to itself, Node gives up an address after 250 ms.
-  test('an attempt that takes long succeeds', async () => {
+  test.each([
+    ['refuses', ['127.0.0.2', '127.0.0.3']],
+    ['is as far away', ['127.0.0.2', '127.0.0.2']],
+  ])('an attempt that takes long succeeds if the next address %s', async (_, addresses) => {
     await using slow = await openDeadEnd('127.0.0.2')
-    await using pool = await startOriginPool(undefined, {
-      baseUrl: far(slow.port),
-      lookup: finds('127.0.0.2', '127.0.0.3'), // nobody listens on the second
-    })
+    await using pool = await startOriginPool(undefined, { baseUrl: far(slow.port), lookup: finds(...addresses) })
     const sent = pool.send('/')
     await setTimeout(400)
     slow.wake()
     expect((await sent.ended()).content.toString()).toBe('awake')
   })
 
-  test.each(['http', 'https'])('%s: those that do not answer take their share of the time limit', async (scheme) => {
+  test.each(['http', 'https'])('%s: each that does not answer costs a quarter of a second, once', async (scheme) => {
     await using dead = await openDeadEnd('127.0.0.2')
     const tls = scheme === 'https' ? { tls: certificate('localhost') } : {}
     await using server = await startOrigin(undefined, { ...tls, host: '127.0.0.3', port: dead.port })
     await using pool = await startOriginPool(undefined, {
       baseUrl: new URL(`${scheme}://localhost:${server.port}`),
-      lookup: finds('127.0.0.2', '127.0.0.2', '127.0.0.2', '127.0.0.3'),
-      connectTimeoutMs: 2_000,
+      lookup: finds('127.0.0.2', '127.0.0.2', '127.0.0.2', '127.0.0.2', '127.0.0.3'),
       ...(scheme === 'https' && { secureContext: createSecureContext({ ca: readFileSync(CA_FILE) }) }),
+    })
+    const tookMs: number[] = []
+    for (const target of ['/1', '/2']) {
+      const startedAt = performance.now()
+      await pool.send(target, FRESH).ended()
+      tookMs.push(performance.now() - startedAt)
+    }
+    expect(tookMs[0]).toBeGreaterThan(950)
+    expect(tookMs[0]).toBeLessThan(1_700)
+    expect(tookMs[1]).toBeLessThan(250)
+    expect(server.connections).toHaveLength(2)
+  })
+
+  test('a short time limit is enough for the last of them', async () => {
+    await using dead = await openDeadEnd('127.0.0.2')
+    await using server = await startOrigin(undefined, { host: '127.0.0.3', port: dead.port })
+    await using pool = await startOriginPool(undefined, {
+      baseUrl: far(dead.port),
+      lookup: finds('127.0.0.2', '127.0.0.2', '127.0.0.2', '127.0.0.2', '127.0.0.3'),
+      connectTimeoutMs: 900,
     })
     await pool.send('/').ended()
     expect(server.connections).toHaveLength(1)
