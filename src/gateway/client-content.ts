@@ -38,7 +38,7 @@ export class RepeatMemory {
   }
 }
 
-type ContentClient = Pick<Client, 'pauseContent' | 'resumeContent'>
+type ContentClient = Pick<Client, 'sendContinue' | 'pauseContent' | 'resumeContent'>
 
 export class ClientContent implements ContentSource {
   readonly #client: ContentClient
@@ -55,6 +55,8 @@ export class ClientContent implements ContentSource {
   #isKept: boolean
   /** The client waits for a 100, and has sent none of the content. */
   #isWithheld: boolean
+  /** It was not told to send it. */
+  #isUninvited: boolean
   /** It was handed out, in one piece or as a stream. */
   #isTaken = false
   /** What was here has gone out, and what comes goes to the writer, if there is one. */
@@ -77,6 +79,7 @@ export class ClientContent implements ContentSource {
     this.#holder = holder
     this.#isKept = (contentLength ?? 0) <= memory.mostPerRequest
     this.#isWithheld = expectsContinue
+    this.#isUninvited = expectsContinue
   }
 
   /** Hands out the content: in one piece if all of it is here, or else as a stream. Again only if all of it is kept. */
@@ -96,9 +99,15 @@ export class ClientContent implements ContentSource {
     return this.#isWithheld || (this.#isKept && (this.isComplete || this.#length !== undefined))
   }
 
-  /** True while we read and the client sends nothing. */
+  /** True if it is the client's turn to send. */
   get awaitsClient(): boolean {
-    return !this.isComplete && !this.#isPaused
+    return !this.isComplete && !this.#isPaused && !this.#isUninvited
+  }
+
+  /** Tells the client to send it. */
+  invite(): void {
+    this.#isUninvited = false
+    this.#client.sendContinue()
   }
 
   /** Resolves when it can be taken for a repeat. */
@@ -141,6 +150,7 @@ export class ClientContent implements ContentSource {
     const chunk = start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end)
     this.receivedBytes += chunk.length
     this.#isWithheld = false
+    this.#isUninvited = false
     if (this.#isKept || !this.#isGone) this.#here.add(chunk)
     // What has arrived counts, not what was declared: a client may declare much, and send nothing.
     if (this.#isKept && !this.#hold(this.receivedBytes)) this.dropKept()

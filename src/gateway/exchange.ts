@@ -169,7 +169,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     if (!this.#request.expectsContinue) return authorization
     return Promise.resolve(authorization).then((value) => {
       clearTimeout(this.#continuing)
-      if (!this.isOver) this.#continuing = setTimeout(() => this.#client.sendContinue(), CONTINUE_AFTER_MS)
+      if (!this.isOver) this.#continuing = setTimeout(() => this.#content?.invite(), CONTINUE_AFTER_MS)
       return value
     })
   }
