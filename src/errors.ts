@@ -264,6 +264,9 @@ export function titleOf(code: string): string {
   return words.charAt(0).toUpperCase() + words.slice(1)
 }
 
+/** The reason of a `request_timeout` behind the head of the response. */
+export const RESPONSE_NOT_READ = 'response_not_read'
+
 /** The limits that a request can meet, and what the answer says about each. */
 export const LIMITS = {
   'listen.maxConnections': 'Too many connections were open: repeat the request later, or raise listen.maxConnections.',

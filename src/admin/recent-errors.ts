@@ -1,6 +1,6 @@
 /** The latest errors, one entry per code and remedy, so that a flood of one code does not hide the others. */
 
-import { type ErrorCode, type Fault, remedyOf, titleOf } from '../errors.ts'
+import { type ErrorCode, type Fault, RESPONSE_NOT_READ, remedyOf, titleOf } from '../errors.ts'
 import { NOT_KEPT, type RequestRecord, wasNotKept } from '../gateway/request-record.ts'
 
 interface Remedy {
@@ -42,6 +42,11 @@ const OVERLOADED: Remedy = {
   fault: 'proxy',
   detail: 'Find out why the service is slow, or raise the limit that the last request names.',
 }
+/** A client that is told so does not read it. */
+const NOT_READ: Remedy = {
+  fault: 'app',
+  detail: 'Read the response without long pauses; listen.idleTimeout is the limit.',
+}
 
 const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
@@ -54,8 +59,7 @@ export class RecentErrors {
   requestEnded(record: RequestRecord): boolean {
     const code = codeOf(record)
     if (code === undefined) return false
-    const ofOurs = code === 'overloaded' ? OVERLOADED : remedyOf(code as ErrorCode, record.isOfMinter)
-    const remedy = isOfService(code) ? OF_SERVICE[code] : ofOurs
+    const remedy = remedyFor(code, record)
     const place = record.isOfMinter ? ' at the minter' : ''
     const entry = this.#entries.get(remedy) ?? { code, title: titleOf(code) + place, count: 0, examples: [] }
     this.#entries.set(remedy, entry)
@@ -78,6 +82,12 @@ export class RecentErrors {
 }
 
 const isOfService = (code: RecentErrorCode): code is keyof typeof OF_SERVICE => code in OF_SERVICE
+
+function remedyFor(code: RecentErrorCode, { reason, isOfMinter }: RequestRecord): Remedy {
+  if (isOfService(code)) return OF_SERVICE[code]
+  if (code === 'overloaded') return OVERLOADED
+  return reason === RESPONSE_NOT_READ ? NOT_READ : remedyOf(code, isOfMinter)
+}
 
 /** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
 function codeOf(record: RequestRecord): RecentErrorCode | undefined {

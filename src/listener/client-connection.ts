@@ -2,6 +2,7 @@
 
 import type { Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
+import { RESPONSE_NOT_READ } from '../errors.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
 import type { OrgId } from '../org-id.ts'
@@ -438,7 +439,8 @@ export class ClientConnection implements Client, RequestEvents {
       this.#inputBroken({ code: 'request_timeout' })
       return
     }
-    this.#request?.clientFailed({ code: 'request_timeout' })
+    const reason = wait.what === 'reader' ? RESPONSE_NOT_READ : undefined
+    this.#request?.clientFailed({ code: 'request_timeout', reason })
     if (wait.what !== 'content') this.socket.destroy()
   }
 

@@ -55,6 +55,7 @@ test('a client that does not read the end of its response is cut off, also after
   const lines = await Promise.all(clients.map(({ path }) => proxy.logOf(path)))
   const cutOff = lines.filter(({ code }) => code === 'request_timeout')
   expect(cutOff.length).toBeGreaterThan(0)
+  expect(new Set(cutOff.map(({ reason }) => reason))).toEqual(new Set(['response_not_read']))
   for (const { path, bytesOut } of cutOff) expect(bytesOut).toBeLessThan(Number(path?.slice(4)) * PIECE.length)
   for (const { client } of clients) await client[Symbol.asyncDispose]()
 })

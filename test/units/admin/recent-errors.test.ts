@@ -62,6 +62,11 @@ test('overloaded has words for the operator', () => {
   expect(report?.examples[0]?.reason).toBe('listen.maxInFlight')
 })
 
+test('a client that does not read its response is told to read, not to send', () => {
+  const [report] = reported([{ status: 200, code: 'request_timeout', reason: 'response_not_read' }])
+  expect(report).toMatchObject({ kind: 'app', detail: expect.stringContaining('Read the response') })
+})
+
 test('a 5xx and a 401 of the service have entries of their own; clients that left have none', () => {
   const reports = reported([
     { status: 503 },
