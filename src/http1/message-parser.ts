@@ -144,9 +144,13 @@ export abstract class MessageParser {
   /** The head is complete. Calls one of the `expect…` methods, then tells the head. */
   protected abstract headEnded(isChunked: boolean): void
 
-  /** True if no octet of a message has come since the last one ended. Empty lines before a request do not count. */
+  /** True if no octet of a message has come since the last one ended. Empty lines before a request, and parts of one, do not count. */
   get isBetweenMessages(): boolean {
-    return this.#state === NOTHING || (this.#state === FIRST_WORD && this.#held === '')
+    return (
+      this.#state === NOTHING ||
+      (this.#state === FIRST_WORD && this.#held === '') ||
+      (this.#state === START_LINE_LF && this.#held === '\r')
+    )
   }
 
   /** To be called from an event that tells a head: `read` stops behind it. */
