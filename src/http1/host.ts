@@ -1,8 +1,8 @@
-/** Checks `Host` against a list of names. Compares the exact name and ignores the port. Stops pages that rebind their name. */
+/** Checks `Host` against a list of names. Compares the name, whatever its spelling, and ignores the port. Stops pages that rebind their name. */
 
 import { BlockList, isIP } from 'node:net'
 
-const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{1,5})?$/i
+const HOST = /^(\[[0-9a-f:.]+\]|[a-z0-9_~!$&'()*+;=.-]+)(?::\d{0,5})?$/i
 
 /** Names that always mean this machine. */
 export const LOOPBACK_NAMES: readonly string[] = ['localhost', '127.0.0.1', '[::1]']
@@ -16,7 +16,7 @@ export class HostList {
   readonly #passed = new Set<string>()
 
   constructor(names: readonly string[]) {
-    this.#names = new Set(names.map((name) => name.toLowerCase()))
+    this.#names = new Set(names.map(canonical))
     this.allowsAll = names.includes('*')
     this.#allowsEmpty = names.includes('')
   }
@@ -25,10 +25,17 @@ export class HostList {
     if (this.#passed.has(value)) return 'allowed'
     const match = HOST.exec(value)
     if (match === null) return value === '' && this.#allowsEmpty ? 'allowed' : 'invalid'
-    if (!this.allowsAll && !this.#names.has((match[1] ?? '').toLowerCase())) return 'refused'
+    if (!this.allowsAll && !this.#names.has(canonical(match[1] ?? ''))) return 'refused'
     if (this.#passed.size < 256) this.#passed.add(value)
     return 'allowed'
   }
+}
+
+/** A name in lower case without a dot at its end, or an IPv6 address in its shortest spelling. */
+function canonical(name: string): string {
+  const [, address = ''] = /^\[([0-9a-f:.]+)\]$/i.exec(name) ?? []
+  if (isIP(address) === 6) return new URL(`http://${name}`).hostname
+  return name.toLowerCase().replace(/(?<=.)\.$/, '')
 }
 
 /** For unix sockets, which no web page can reach. Clients send what their library makes of a path. */

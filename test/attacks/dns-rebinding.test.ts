@@ -12,9 +12,16 @@ const GET = 'GET /v2/x HTTP/1.1'
 const named = (value: string) => head(GET, `Host: ${value}`, ORG)
 
 describe('names of this machine', () => {
-  test.each(['localhost:{port}', '127.0.0.1:{port}', '[::1]:{port}', 'LOCALHOST', 'localhost'])('%s', (value) =>
-    table.run({ send: named(value) }),
-  )
+  const names = [
+    'localhost:{port}',
+    '127.0.0.1:{port}',
+    '[::1]:{port}',
+    'LOCALHOST',
+    'localhost',
+    'localhost.',
+    'localhost:',
+  ]
+  test.each([...names, '[0:0:0:0:0:0:0:1]:{port}'])('%s', (value) => table.run({ send: named(value) }))
 })
 
 describe('other names, and other spellings of ours', () => {
@@ -28,7 +35,7 @@ describe('other names, and other spellings of ours', () => {
     '0x7f.1',
     '0.0.0.0',
     '[::ffff:127.0.0.1]',
-    'localhost.',
+    'localhost..',
   ]
   table.refuses(sentFor(names, named), 421, 'host_refused')
 })
@@ -41,7 +48,7 @@ describe('what is no host', () => {
     'a b',
     'localhost, evil.example',
     '::1',
-    'localhost:',
+    'localhost::',
     'localhost:999999',
     '%6cocalhost',
     '',
