@@ -34,8 +34,8 @@ export class ResponseHead {
       else if (kind !== 'dropped') this.#take(kind, name, value)
     }
     if (connection !== '') this.#obeyConnection(connection)
-    // It must not state one (RFC 9110 §8.6).
-    if (status === NO_CONTENT) this.fields = withoutFields(this.fields, LENGTH_NAME)
+    // They must not state one (RFC 9110 §8.6).
+    if (status === NO_CONTENT || status === SWITCHING_PROTOCOLS) this.fields = withoutFields(this.fields, LENGTH_NAME)
     // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
     // to another (RFC 9111 §4.1).
     if (!this.#variesByOrg && status !== SWITCHING_PROTOCOLS) this.fields.push('Vary', 'X-Org-Id')

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { ResponseHead } from '../../../src/gateway/response-head.ts'
+import { ResponseHead } from '../../../src/gateway/response-head.ts'
 import { headOfResponse } from '../../support/received-response.ts'
 
 const VARY = ['Vary', 'X-Org-Id']
@@ -22,6 +22,21 @@ describe('the fields of a response', () => {
       contentLength: 10,
       fields: ['Content-Length', '10', ...VARY],
     })
+  })
+
+  test.each([101, 204])('state no length behind a %i', (status) => {
+    const received = {
+      status,
+      reason: '',
+      minorVersion: 1 as const,
+      isChunked: false,
+      contentLength: 0,
+      hasContent: false,
+      keepsAlive: true,
+      keepAliveSeconds: undefined,
+    }
+    const { fields } = new ResponseHead({ ...received, rawFields: ['Content-Length', '0', 'X', '1'] })
+    expect(fields.slice(0, 2)).toEqual(['X', '1'])
   })
 
   test('are named by tokens: a no-break space, as some libraries trim it, is part of what it stands beside', () => {
