@@ -180,8 +180,8 @@ class WaitingRoom {
     this.#most = most
   }
 
-  /** @throws {TokenError} if there is no place */
-  enter(org: OrgId): void {
+  /** Returns what gives the place back, once however often it is called. @throws {TokenError} if there is no place */
+  enter(org: OrgId): () => void {
     const ofOrg = this.#byOrg.get(org) ?? 0
     if (this.count >= Math.max(this.#most, LEAST_PLACES))
       throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests' })
@@ -189,9 +189,14 @@ class WaitingRoom {
       throw new TokenError('overloaded', NO_PLACE, { limit: 'waiting requests of one Org' })
     this.#byOrg.set(org, ofOrg + 1)
     this.count += 1
+    let isHeld = true
+    return () => {
+      if (isHeld) this.#leave(org)
+      isHeld = false
+    }
   }
 
-  leave(org: OrgId): void {
+  #leave(org: OrgId): void {
     const left = (this.#byOrg.get(org) ?? 0) - 1
     assert(left >= 0 && this.count > 0)
     if (left > 0) this.#byOrg.set(org, left)

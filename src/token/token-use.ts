@@ -18,7 +18,10 @@ export class TokenUse {
   readonly #repeats: Repeats
   /** What is left of the time for mints. */
   #leftMs: number
-  #isWaiting = false
+  /** Set while it waits for a token to begin with. */
+  #obtaining: Promise<TokenLookup> | undefined
+  /** Gives its place back. */
+  #leave: (() => void) | undefined
   /** Those of the Org, also if they were purged meanwhile. */
   #tokens: OrgTokens | undefined
 
@@ -35,20 +38,20 @@ export class TokenUse {
     return this.#repeats.outcome
   }
 
-  /** Waits for a token to begin with, in one of the places for that. @throws {TokenError} */
-  async obtain(): Promise<TokenLookup> {
-    this.#cache.waiting.enter(this.#request.org)
-    this.#isWaiting = true
-    try {
-      return await this.#obtain()
-    } finally {
-      this.#stopWaiting()
-    }
+  /**
+   * Waits for a token to begin with, in one of the places for that. Whoever asks meanwhile waits for the same one: a request may get
+   * another connection. @throws {TokenError}
+   */
+  obtain(): Promise<TokenLookup> {
+    this.#obtaining ??= this.#obtainInPlace().finally(() => {
+      this.#obtaining = undefined
+    })
+    return this.#obtaining
   }
 
-  #stopWaiting(): void {
-    if (this.#isWaiting) this.#cache.waiting.leave(this.#request.org)
-    this.#isWaiting = false
+  async #obtainInPlace(): Promise<TokenLookup> {
+    this.#leave = this.#cache.waiting.enter(this.#request.org)
+    return await this.#obtain().finally(this.#leave)
   }
 
   /** If a mint fails, a token that was not rejected serves. */
@@ -139,7 +142,7 @@ export class TokenUse {
 
   /** The request is over. */
   end(): void {
-    this.#stopWaiting()
+    this.#leave?.()
     if (this.#tokens !== undefined) this.#repeats.end(this.#tokens, this.#cache.now())
   }
 }

@@ -78,6 +78,38 @@ async function queuedBehind(bytes: string) {
   return await queued.response(bytes.slice(0, bytes.indexOf(' ')))
 }
 
+test('one whose connection closes while it waits for the next token takes one place, and gives it back', async () => {
+  const gate = new Gate()
+  service.script = async (received) => {
+    noteAge(received.values('authorization')[0])
+    if (received.target === '/v2/held') await gate.pass()
+    return { content: received.target }
+  }
+  await using proxy = await startProxy(service, { 'origin.connections': '1', 'admin.address': 'localhost:0' })
+  const waiting = async () => JSON.parse((await proxy.askAdmin('/status')).content).totals.requestsWaitingForToken
+  await using held = await RawClient.sending(proxy.port, get('/v2/held', 'acme'))
+  await gate.untilWaiting(1)
+  await using queued = await RawClient.sending(proxy.port, get('/v2/queued', 'acme'))
+  await firstToEnd()
+  const { script } = service.tokens
+  const mintGate = new Gate()
+  service.tokens.script = async (mint) => {
+    await mintGate.pass()
+    return script(mint)
+  }
+  gate.open()
+  expect((await held.response()).status).toBe(200)
+  await mintGate.untilWaiting(1)
+  const [first] = service.requests
+  first?.connection.end()
+  await eventually(() => (first?.connection.isClosed ? true : undefined), 'the end of the connection')
+  expect(await waiting()).toBe(1)
+  mintGate.open()
+  expect((await queued.response()).status).toBe(200)
+  expect(service.requests.at(-1)?.connection).not.toBe(first?.connection)
+  expect(await waiting()).toBe(0)
+})
+
 test('content that came while its first token was minted reaches the service, though that token ends in the queue', async () => {
   const content = 'x'.repeat(70_000) // more than is kept
   const post = get('/v2/upload', 'acme', `Content-Length: ${content.length}`).replace('GET', 'POST')
