@@ -273,7 +273,7 @@ export const LIMITS = {
   'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
   'waiting requests': 'Half of the requests that listen.maxInFlight allows wait for tokens already.',
   'waiting requests of one Org':
-    'An eighth of the requests that listen.maxInFlight allows wait for a token of this Org already.',
+    'A quarter of the requests that listen.maxInFlight allows wait for a token of this Org already.',
   'callers[].maxInFlight': 'As many requests of this caller are in flight as its maxInFlight allows.',
   'origin.connections': 'All origin.connections are busy.',
   'caller share': 'This caller has a quarter of listen.maxInFlight, the most for one caller of a minter.',

@@ -15,7 +15,7 @@ export interface TokenCacheOptions extends TokenRules {
   /** Tokens kept; the least recently used is evicted. */
   readonly maxOrgs: number
   readonly mintTimeoutMs: number
-  /** Requests that may wait for a first token at once; a quarter of them for one Org. Eight may always. */
+  /** Requests that may wait for a first token at once; half of them for one Org. Eight may always. */
   readonly maxWaiting: number
   readonly observer?: TokenObserver | undefined
   /** Monotonic milliseconds, the clock of the token source. */
@@ -170,7 +170,7 @@ export class TokenCache {
   }
 }
 
-/** The requests that wait for a first token. One Org may fill a quarter of the places, or eight. */
+/** The requests that wait for a first token. One Org may fill half of the places, or eight. */
 class WaitingRoom {
   readonly #most: number
   readonly #byOrg = new Map<OrgId, number>()
@@ -206,7 +206,7 @@ class WaitingRoom {
 }
 
 const NO_PLACE = 'Too many requests wait for tokens.'
-const ORG_SHARE = 4
+const ORG_SHARE = 2
 /** A small `listen.maxInFlight` keeps no cold Org out. */
 const LEAST_PLACES = 8
 

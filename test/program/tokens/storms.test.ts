@@ -10,7 +10,7 @@ import { startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
 
 /** Fewer than may wait for the token of one Org. */
-const CONNECTIONS = 200
+const CONNECTIONS = 400
 
 /** Sends the requests over several connections, and counts the answers by status. */
 async function storm(port: number, requests: number, orgOf: (index: number) => string): Promise<Map<number, number>> {

@@ -160,14 +160,14 @@ describe('waiting', () => {
     await Promise.all(waiting)
   })
 
-  test('so many requests may wait, a quarter of them for one Org; one that ends makes room', async () => {
+  test('so many requests may wait, half of them for one Org; one that ends makes room', async () => {
     const { cache, source, use, obtain } = setUp({ maxWaiting: 40 })
-    const uses = Array.from({ length: 10 }, () => use())
+    const uses = Array.from({ length: 20 }, () => use())
     const waiting = uses.map((each) => each.obtain())
     expect(await codeOf(obtain())).toBe('waiting requests of one Org')
     uses[0]?.end()
     waiting.push(obtain())
-    for (let i = 0; i < 30; i += 1) waiting.push(obtain(`org-${i}` as OrgId))
+    for (let i = 0; i < 20; i += 1) waiting.push(obtain(`org-${i}` as OrgId))
     expect(await codeOf(obtain(GLOBEX))).toBe('waiting requests')
     for (const mint of source.mints) await mint.issue()
     await Promise.all(waiting)
