@@ -1,9 +1,8 @@
 /** What an operator should read about a refusal of the token endpoint beside its status: its own words, its clock, a remedy. */
 
-import { unescape as percentDecoded } from 'node:querystring'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
-import type { Secret } from '../secret.ts'
+import { holdsSecret, type Secret } from '../secret.ts'
 import { type AppKey, usesPrivateKey } from './app-key.ts'
 import { memberOf, readJson } from './token-reply.ts'
 
@@ -14,6 +13,7 @@ export interface AskedWith {
 }
 
 const MAX_WORDS_LENGTH = 200
+const MAX_READ_LENGTH = 1_000
 /** A clock may be wrong by so much without a JWT being refused for it. */
 const CLOCK_MS = 30_000
 /** Changed by servers that decode Basic as a form. */
@@ -47,24 +47,7 @@ function wordsIn(content: Buffer, secrets: readonly Secret[]): string {
   const inner = memberOf(reply, 'error')
   const told = [inner, memberOf(reply, 'error_description'), memberOf(reply, 'message'), memberOf(inner, 'message')]
   const text = told.filter((each) => typeof each === 'string').join(': ')
-  return secrets.some((secret) => holds(text, secret)) ? '' : shown(text)
-}
-
-/** In any of the spellings in which a server gives a secret back. */
-function holds(text: string, secret: Secret): boolean {
-  const bytes = Buffer.from(secret.reveal().replace(/^(?:Basic|Bearer) /, ''))
-  const readings = [text, percentDecoded(text), percentDecoded(text.replaceAll('+', ' '))].map((reading) =>
-    reading.toLowerCase(),
-  )
-  // Base64 depends on what stands before; its first and last characters hold other bits, too.
-  const base64 = [0, 1, 2].map((offset) => {
-    const whole = Buffer.concat([Buffer.alloc(offset), bytes]).toString('base64')
-    return whole.slice(Math.ceil((offset * 4) / 3), Math.floor(((offset + bytes.length) * 4) / 3))
-  })
-  const base64url = base64.map((spelling) => spelling.replaceAll('+', '-').replaceAll('/', '_'))
-  return [bytes.toString(), bytes.toString('hex'), ...base64, ...base64url].some((spelling) =>
-    readings.some((reading) => spelling.length > 3 && reading.includes(spelling.toLowerCase())),
-  )
+  return holdsSecret(text.slice(0, MAX_READ_LENGTH), secrets) ? '' : shown(text.slice(0, MAX_READ_LENGTH))
 }
 
 /** Visible characters of one line. Long words with digits go: each may be a token that nobody here knows. */

@@ -58,6 +58,7 @@ function formsOf(value: string): Map<string, string> {
     ['URL-escaped, every byte', hex.replace(/../g, '%$&')],
     ['form-escaped', new URLSearchParams([['', value]]).toString().slice(1)],
     ['JSON-escaped', JSON.stringify(value).slice(1, -1)],
+    ['JSON-escaped, slashes too', JSON.stringify(value).slice(1, -1).replaceAll('/', '\\/')],
     ['JSON-escaped twice', JSON.stringify(JSON.stringify(value)).slice(3, -3)],
     ['JSON-escaped, ASCII', escapeNonAscii(JSON.stringify(value).slice(1, -1))],
   ])

@@ -387,6 +387,13 @@ function echoesOf(secret: string): string[] {
     bytes.toString('hex'),
     ...['', 'x', 'xy'].map((before) => Buffer.from(before + secret).toString('base64')),
     bytes.toString('base64url'),
+    JSON.stringify({ client_secret: secret }).replaceAll('/', '\\/'),
+    JSON.stringify(JSON.stringify(secret)),
+    [...secret].map((character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`).join(''),
+    encodeURIComponent(encodeURIComponent(secret)),
+    [...secret].map((character) => `&#${character.codePointAt(0)};`).join(''),
+    encodeURIComponent(bytes.toString('base64')),
+    secret.slice(0, -3),
   ].map((text) => `bad credentials: ${text}`)
 }
 
@@ -407,5 +414,6 @@ test('no failure contains the secret, the App key or the reply of the endpoint',
     const error = await failureOf(client.endpoint.mint(ACME))
     expect(canaries.search(inspect(error, { depth: 9, showHidden: true }))).toEqual([])
     expect(canaries.search(JSON.stringify(error))).toEqual([])
+    expect(error.note ?? '').not.toContain('bad credentials')
   }
 })
