@@ -220,7 +220,7 @@ export class Asker {
       candidates: likeTokens.flatMap((member) => nameOf(member) ?? []),
     }
     try {
-      const { token, stated } = readTokenReply(content, this.field, answeredAt(fields, Date.now()))
+      const { token, stated } = readTokenReply(answer, this.field, answeredAt(fields, Date.now()))
       this.#secrets.push(token)
       return { ...shown, stated, token: { secret: new Secret(token), askedAt, gotAt: this.now(), acceptedAt: askedAt } }
     } catch {

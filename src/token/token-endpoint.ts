@@ -10,7 +10,15 @@ import type { OrgId } from '../org-id.ts'
 import type { AppCredentials } from './app-credentials.ts'
 import type { AppKey } from './app-key.ts'
 import { type AskedWith, noteOn } from './refusal-note.ts'
-import { answeredAt, limitSeconds, memberOf, readJson, readTokenReply, tellsLimit } from './token-reply.ts'
+import {
+  answeredAt,
+  limitSeconds,
+  memberOf,
+  NoUsableToken,
+  readJson,
+  readTokenReply,
+  tellsLimit,
+} from './token-reply.ts'
 import {
   endpointBase,
   endpointText,
@@ -114,17 +122,20 @@ export class AnswerReader {
     const { field } = this.#options
     const nowMs = answeredAt(fields, wallNowMs)
     const failure = (code: TokenErrorCode, says: string, options?: TokenErrorOptions) =>
-      new TokenError(code, `The token endpoint answered ${status}${says}.`, { note, ...options })
-    const note = asked && noteOn(answer, wallNowMs, asked)
+      new TokenError(code, `The token endpoint answered ${status}${says}.`, {
+        note: asked && noteOn(answer, wallNowMs, asked),
+        ...options,
+      })
     const refusal = { tokenEndpointStatus: status, trouble: 'refusal' } as const
     const url = endpointText(this.#options)
     if (status < 300) {
       try {
-        const { token, statedLifeMs } = readTokenReply(content, field, nowMs)
+        const { token, statedLifeMs } = readTokenReply(answer, field, nowMs)
         this.#hasSucceeded = true
         return new AccessToken(token, startedAt, statedLifeMs)
-      } catch {
-        return failure('token_response_invalid', ` without a usable ${field.join('.')} to ${url}`)
+      } catch (error) {
+        if (!(error instanceof NoUsableToken)) throw error
+        return failure('token_response_invalid', ` without a usable ${field.join('.')} to ${url}: ${error.message}`)
       }
     }
     if (status < 400) {

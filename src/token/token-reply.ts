@@ -4,12 +4,14 @@
  */
 
 import { fieldValue } from '../http1/field-list.ts'
+import type { WholeResponse } from '../http1/response-parser.ts'
 
 /** Names and values in turn. */
 type FieldList = readonly string[]
 
 /** Visible ASCII without white space is one word of a field value (RFC 9110 §5.5). */
 const TOKEN = /^[\x21-\x7e]{1,16384}$/
+const MAX_TOKEN_CHARACTERS = 16_384
 const MAX_CONTENT_BYTES = 64 * 1024
 
 /** The time of day at the endpoint, if it tells one. A stated end is held against it, because our own clock may be wrong. */
@@ -23,48 +25,100 @@ export interface StatedLife {
   readonly lifeMs: number
 }
 
+/** Longer lives are mistakes, such as milliseconds in the place of seconds: nothing is known of the end. */
+const LONGEST_LIFE_MS = 366 * 24 * 3_600_000
+
+/** To the earliest of the ends that lie ahead and can be meant; `Infinity` if there is none. */
+export function lifeAhead(stated: readonly StatedLife[]): number {
+  return Math.min(...stated.map(({ lifeMs }) => lifeMs).filter((lifeMs) => lifeMs > 0 && lifeMs <= LONGEST_LIFE_MS))
+}
+
+/** An answer without a usable token. The message says why, from a closed set: it follows "answered 200 to URL: ". */
+export class NoUsableToken extends Error {}
+
 /**
- * `field` leads to the token through objects; `nowMs` is the time of day of the answer. `statedLifeMs` is to the earliest end that
- * lies ahead; `Infinity` if there is none.
- * @throws if there is no token to rely on
+ * `field` leads to the token through objects; `nowMs` is the time of day of the answer.
+ * @throws {NoUsableToken}
  */
-export function readTokenReply(content: Buffer, field: readonly string[], nowMs: number) {
-  const { value, text } = parseReply(content)
+export function readTokenReply(
+  { fields, content }: Pick<WholeResponse, 'fields' | 'content'>,
+  field: readonly string[],
+  nowMs: number,
+) {
+  const text = textOf(content)
+  const value = parsed(text)
   const holder = field.slice(0, -1).reduce(memberOf, value)
   const token = memberOf(holder, field.at(-1) ?? '')
-  if (!isToken(token)) throw new TypeError('no usable token')
-  if (isAmbiguous(text, field)) throw new TypeError('two tokens')
+  const name = field.join('.')
+  if (value === undefined) {
+    throw new NoUsableToken(
+      content.length === 0 ? 'it has no content' : whyNoJson(text, fieldValue(fields, 'content-encoding')),
+    )
+  }
+  if (tellsError(value)) throw new NoUsableToken('its content tells an error')
+  if (isAmbiguous(text, field)) throw new NoUsableToken(`it has ${name} twice`)
+  if (!isToken(token)) throw new NoUsableToken(whyNoToken(token, name))
   const objects = holder === value ? [value] : [holder, value]
   const lives = [{ by: 'jwt', lifeMs: jwtLifeMs(token, nowMs) }, ...objects.flatMap((each) => livesIn(each, nowMs))]
   const stated: readonly StatedLife[] = lives.filter(({ lifeMs }) => Number.isFinite(lifeMs))
-  const ahead = stated.map(({ lifeMs }) => lifeMs).filter((lifeMs) => lifeMs > 0)
-  return { token, statedLifeMs: Math.min(...ahead), stated }
+  return { token, statedLifeMs: lifeAhead(stated), stated }
 }
 
 export function isToken(value: unknown): value is string {
   return typeof value === 'string' && TOKEN.test(value)
 }
 
-/** @throws {SyntaxError} */
-function parseReply(content: Buffer): { readonly value: unknown; readonly text: string } {
-  // Some services compress in spite of `identity` (RFC 1952).
-  const plain = content[0] === 0x1f ? unzipped(content) : content
-  const text = new TextDecoder().decode(plain) // without a byte order mark
-  return { value: JSON.parse(text), text }
+/** Some services answer 2xx with an error in the content. */
+export function tellsError(reply: unknown): boolean {
+  const isEmpty = (value: unknown) =>
+    [undefined, null, false, 0, '', '0'].includes(value as null) ||
+    (typeof value === 'object' && value !== null && Object.keys(value).length === 0)
+  return memberOf(reply, 'ok') === false || !['error', 'errcode'].every((name) => isEmpty(memberOf(reply, name)))
+}
+
+function whyNoJson(text: string, coding: string): string {
+  const isReadable = /^(?:|identity|(?:x-)?gzip)$/i.test(coding) && text !== ''
+  if (!isReadable) return 'its content has a coding, which was not asked for'
+  if (/^\s*</.test(text)) return 'its content is HTML or XML, not JSON'
+  return /^\s*[[{]/.test(text) && !/[\]}]\s*$/.test(text) ? 'its JSON is cut off' : 'its content is not JSON'
+}
+
+function whyNoToken(token: unknown, name: string): string {
+  if (token === undefined) return `it has no ${name}`
+  if (typeof token !== 'string') return `${name} is not text`
+  if (token === '') return `${name} is empty`
+  if (/\s/.test(token)) return `${name} has white space in it`
+  return token.length > MAX_TOKEN_CHARACTERS
+    ? `${name} is larger than 16 KiB`
+    : `${name} has characters that no header may carry`
+}
+
+/** Without a byte order mark. Some services compress in spite of `identity` (RFC 1952). Empty if that cannot be undone. */
+export function textOf(content: Buffer): string {
+  return new TextDecoder().decode(content[0] === 0x1f ? unzipped(content) : content)
 }
 
 /** Loads the module only when it is needed, which is seldom. */
 function unzipped(content: Buffer): Buffer {
-  return process.getBuiltinModule('node:zlib').gunzipSync(content, { maxOutputLength: MAX_CONTENT_BYTES })
+  try {
+    return process.getBuiltinModule('node:zlib').gunzipSync(content, { maxOutputLength: MAX_CONTENT_BYTES })
+  } catch {
+    return Buffer.alloc(0)
+  }
+}
+
+/** Undefined if it is no JSON. */
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
 }
 
 /** Undefined if it is no JSON. */
 export function readJson(content: Buffer): unknown {
-  try {
-    return parseReply(content).value
-  } catch {
-    return undefined
-  }
+  return parsed(textOf(content))
 }
 
 export function memberOf(value: unknown, name: string): unknown {
@@ -112,18 +166,23 @@ function numberOf(value: unknown): number {
   return typeof value === 'string' && /^\d{1,15}(?:\.\d{1,9})?$/.test(value) ? Number(value) : Number.NaN
 }
 
-/** Seconds since 1970, or RFC 3339. Without an offset, it would mean another time on each machine. */
+/** Seconds or milliseconds since 1970, or RFC 3339. Without an offset, it would mean another time on each machine. */
 function instantOf(value: unknown): number {
   const isRfc3339 = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d{1,9})?(?:[Zz]|[+-]\d\d:\d\d)$/
   if (typeof value === 'string' && isRfc3339.test(value)) return Date.parse(value.toUpperCase().replace(' ', 'T'))
-  return numberOf(value) * 1_000
+  return sinceEpochMs(numberOf(value))
+}
+
+/** So many seconds would be the year 5138, so many milliseconds were 1973. */
+function sinceEpochMs(instant: number): number {
+  return instant < 1e11 ? instant * 1_000 : instant
 }
 
 /** Of a JWT (RFC 7519 §4.1), which is never verified. */
 function jwtLifeMs(token: string, nowMs: number): number {
   const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
   const exp = memberOf(readJson(Buffer.from(payload, 'base64url')), 'exp')
-  return typeof exp === 'number' ? exp * 1_000 - nowMs : Number.NaN
+  return typeof exp === 'number' ? sinceEpochMs(exp) - nowMs : Number.NaN
 }
 
 /** Longer than any service that can be trusted to mean it: one odd answer must not keep orgs out. */

@@ -328,17 +328,37 @@ describe('what the endpoint says about a refusal', () => {
 
   test('is for operators: never in the hint, which the client gets', async () => {
     const { note, hint } = await noteOf(json({ error: 'access_denied', error_description: 'not\r\n a member' }))
-    expect(note).toBe('It says: access_denied: not a member')
+    expect(note).toBe('It says: access_denied: not a member.')
     expect(hint).not.toContain('member')
     expect((await noteOf(json({ message: 'Integration must not be suspended' }))).note).toContain('suspended')
     expect((await noteOf(json({ error: { message: 'quota' } }))).note).toContain('quota')
   })
 
+  test.each<[string, Reply]>([
+    ['No such Org.', { content: '{"title":"Not found","detail":"No such Org."}' }],
+    ['bad_auth: suspended.', { content: '{"reason":"bad_auth","errors":[{"message":"suspended"},7]}' }],
+    ['one: two.', { content: '{"errors":["one","two"]}' }],
+    ['Unknown tenant.', { content: 'Unknown tenant\n', fields: ['Content-Type', 'text/plain; charset=utf-8'] }],
+  ])('%s', async (words, reply) => {
+    expect((await noteOf({ status: 403, ...reply })).note).toBe(`It says: ${words}`)
+  })
+
+  test('a success without a token has its reason in the hint, and the words of the endpoint in the note', async () => {
+    const { hint, note } = await noteOf({ content: '{"ok":false,"error":"invalid_auth"}' })
+    expect(hint).toMatch(
+      /^The token endpoint answered 200 without a usable orgAccessToken to .+: its content tells an error\.$/,
+    )
+    expect(note).toBe('It says: invalid_auth.')
+    expect(await noteOf({ content: 'secret', fields: ['Content-Type', 'text/plain'] })).toMatchObject({
+      note: undefined,
+    })
+  })
+
   test('has at most 200 characters, and no long words that may be a token', async () => {
-    expect((await noteOf(json({ message: 'é'.repeat(500) }))).note).toBe(`It says: ${'é'.repeat(200)}`)
+    expect((await noteOf(json({ message: 'é'.repeat(500) }))).note).toBe(`It says: ${'é'.repeat(200)}.`)
     const uuid = '6f3c7f5e-7a2b-4a7e-9a51-0e9d2b7d8c11'
     expect((await noteOf(json({ message: `trace ${uuid} ${'a'.repeat(30)}` }))).note).toBe(
-      `It says: trace … ${'a'.repeat(30)}`,
+      `It says: trace … ${'a'.repeat(30)}.`,
     )
   })
 

@@ -1,4 +1,4 @@
-import { gzipSync } from 'node:zlib'
+import { brotliCompressSync, gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { AnswerReader } from '../../../src/token/token-endpoint.ts'
 import { parseRetryAfter, readTokenReply } from '../../../src/token/token-reply.ts'
@@ -14,7 +14,8 @@ function meaningOf(status: number, fields: string[], content: string | Uint8Arra
 }
 
 describe('the token of a success', () => {
-  const read = (content: string | Uint8Array, field = FIELD) => readTokenReply(Buffer.from(content), field, 0).token
+  const read = (content: string | Uint8Array, field = FIELD, fields: string[] = []) =>
+    readTokenReply({ fields, content: Buffer.from(content) }, field, 0).token
 
   test.each<[string, string | Uint8Array, string]>([
     ['as specified', '{"orgAccessToken":"abc.DEF-123_~+/="}', 'abc.DEF-123_~+/='],
@@ -33,28 +34,43 @@ describe('the token of a success', () => {
   })
 
   describe('no usable token', () => {
+    test.each<[string, string | Uint8Array, string, string[]?]>([
+      ['nothing', '', 'it has no content'],
+      ['HTML', '<html><body>Sign in</body></html>', 'its content is HTML or XML, not JSON'],
+      ['text', 'Sign in', 'its content is not JSON'],
+      ['an empty object', '{}', 'it has no orgAccessToken'],
+      ['null', 'null', 'it has no orgAccessToken'],
+      ['a list', '["orgAccessToken"]', 'it has no orgAccessToken'],
+      ['null for a token', '{"orgAccessToken":null}', 'orgAccessToken is not text'],
+      ['a number for a token', '{"orgAccessToken":12}', 'orgAccessToken is not text'],
+      ['an empty token', '{"orgAccessToken":""}', 'orgAccessToken is empty'],
+      ['cut off', '{"orgAccessToken":"abc', 'its JSON is cut off'],
+      ['the member twice', '{"orgAccessToken":"a","orgAccessToken":"b"}', 'it has orgAccessToken twice'],
+      ['the member twice, escaped', '{"orgAccessToken":"a","org\\u0041ccessToken":"a"}', 'it has orgAccessToken twice'],
+      ['the member twice, around an object', '{"orgAccessToken":"a","x":{"y":[{}]},"orgAccessToken" : "b"}', 'twice'],
+      ['behind a prototype', '{"__proto__":{"orgAccessToken":"t"}}', 'it has no orgAccessToken'],
+      ['one level down', '{"data":{"orgAccessToken":"t"}}', 'it has no orgAccessToken'],
+      ['with CR LF', '{"orgAccessToken":"a\\r\\nX: y"}', 'orgAccessToken has white space in it'],
+      ['with NUL', '{"orgAccessToken":"a\\u0000"}', 'orgAccessToken has characters that no header may carry'],
+      ['with a space', '{"orgAccessToken":"a b"}', 'orgAccessToken has white space in it'],
+      ['beyond ASCII', '{"orgAccessToken":"tökén"}', 'orgAccessToken has characters that no header may carry'],
+      ['too long', `{"orgAccessToken":"${'x'.repeat(16 * 1024 + 1)}"}`, 'orgAccessToken is larger than 16 KiB'],
+      ['an error object', '{"error":"incorrect_client_credentials"}', 'its content tells an error'],
+      ['an error beside a token', '{"error":{"code":7},"orgAccessToken":"t"}', 'its content tells an error'],
+      ['an error code', '{"errcode":40013,"errmsg":"invalid appid"}', 'its content tells an error'],
+      ['ok: false', '{"ok":false,"orgAccessToken":"t"}', 'its content tells an error'],
+      ['Brotli', brotliCompressSync('{"orgAccessToken":"t"}'), 'its content has a coding', ['Content-Encoding', 'br']],
+      ['gzip, cut', gzipSync('{"orgAccessToken":"t"}').subarray(0, 20), 'its content has a coding'],
+    ])('%s', (_, content, reason, fields) => {
+      expect(() => read(content, FIELD, fields)).toThrow(reason)
+    })
+
     test.each([
-      ['nothing', ''],
-      ['HTML', '<html><body>Sign in</body></html>'],
-      ['an empty object', '{}'],
-      ['null', 'null'],
-      ['a list', '["orgAccessToken"]'],
-      ['null for a token', '{"orgAccessToken":null}'],
-      ['a number for a token', '{"orgAccessToken":12}'],
-      ['an empty token', '{"orgAccessToken":""}'],
-      ['cut off', '{"orgAccessToken":"abc'],
-      ['the member twice', '{"orgAccessToken":"a","orgAccessToken":"b"}'],
-      ['the member twice, once with its name escaped', '{"orgAccessToken":"a","org\\u0041ccessToken":"a"}'],
-      ['the member twice, around an object', '{"orgAccessToken":"a","x":{"y":[{}]},"orgAccessToken" : "b"}'],
-      ['behind a prototype', '{"__proto__":{"orgAccessToken":"t"}}'],
-      ['one level down', '{"data":{"orgAccessToken":"t"}}'],
-      ['with CR LF', '{"orgAccessToken":"a\\r\\nX: y"}'],
-      ['with NUL', '{"orgAccessToken":"a\\u0000"}'],
-      ['with a space', '{"orgAccessToken":"a b"}'],
-      ['beyond ASCII', '{"orgAccessToken":"tökén"}'],
-      ['too long', `{"orgAccessToken":"${'x'.repeat(16 * 1024 + 1)}"}`],
-    ])('%s', (_, text) => {
-      expect(() => read(text)).toThrow()
+      '{"errcode":0,"error":"","orgAccessToken":"t"}',
+      '{"error":null,"ok":true,"orgAccessToken":"t"}',
+      '{"error":false,"errcode":{},"orgAccessToken":"t"}',
+    ])('%s tells none', (content) => {
+      expect(read(content)).toBe('t')
     })
   })
 
@@ -119,13 +135,14 @@ describe('the end that the answer states', () => {
   }
 
   function lifeOf(reply: unknown, field = FIELD): number {
-    return readTokenReply(Buffer.from(JSON.stringify(reply)), field, ISSUED_AT).statedLifeMs
+    return readTokenReply({ fields: [], content: Buffer.from(JSON.stringify(reply)) }, field, ISSUED_AT).statedLifeMs
   }
   const jwtLife = (payload: unknown) => lifeOf({ orgAccessToken: jwt(payload) })
 
   test('a JWT lives until its exp, whenever it was issued', () => {
     expect(jwtLife({ exp: NOW_SECONDS + 300 })).toBe(300_000)
     expect(jwtLife({ exp: NOW_SECONDS + 1.5 })).toBe(1_500)
+    expect(jwtLife({ exp: ISSUED_AT + 300_000 }), 'in milliseconds').toBe(300_000)
     expect(jwtLife({ iat: NOW_SECONDS - 3_300, exp: NOW_SECONDS + 300 }), 'a token that the endpoint kept').toBe(
       300_000,
     )
@@ -152,6 +169,10 @@ describe('the end that the answer states', () => {
     [{ expiresAt: '2026-01-01t02:01:00.500+02:00' }, 60_500],
     [{ expires_in: 60, expiresAt: '2026-01-01T00:00:30Z' }, 30_000],
     [{ expires_in: 0, expires_at: NOW_SECONDS - 1, expiresIn: 60 }, 60_000],
+    [{ expires_at: ISSUED_AT + 60_000 }, 60_000],
+    [{ expiresAt: String(ISSUED_AT + 60_000) }, 60_000],
+    [{ expires_in: 365 * 86_400 }, 365 * 86_400_000],
+    [{ expires_in: 3_155_760_000, expires_at: NOW_SECONDS + 60 }, 60_000],
   ])('the earliest end that lies ahead: %j', (members, lifeMs) => {
     expect(lifeOf({ orgAccessToken: 't', ...members })).toBe(lifeMs)
     expect(lifeOf({ data: { token: 't', ...members } }, ['data', 'token'])).toBe(lifeMs)
@@ -173,6 +194,7 @@ describe('the end that the answer states', () => {
       ['null', jwt({ exp: null })],
       ['beyond all numbers', jwt({}).replace(/\.[^.]+\./, `.${Buffer.from('{"exp":1e999}').toString('base64url')}.`)],
       ['absent', jwt({ iat: NOW_SECONDS })],
+      ['in a century', jwt({ exp: NOW_SECONDS + 100 * 31_557_600 })],
       ['of a list', jwt([{ exp: NOW_SECONDS + 300 }])],
       ['no JSON', 'aaaa.bbbb.cccc'],
       ['not three parts', 'opaque'],
@@ -190,6 +212,8 @@ describe('the end that the answer states', () => {
       [{ expires_at: '2025-12-31T23:59:00Z' }],
       [{ expires_at: 'Thu, 01 Jan 2026 00:01:00 GMT' }],
       [{ expiry: 60 }],
+      [{ expires_in: 400 * 86_400 }],
+      [{ expires_at: '2126-01-01T00:00:00Z' }],
       [{ other: { expires_in: 60 } }],
     ])('%j', (members) => {
       expect(lifeOf({ orgAccessToken: 't', ...members })).toBe(Number.POSITIVE_INFINITY)
