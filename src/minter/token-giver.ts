@@ -34,8 +34,8 @@ export class TokenGiver {
     const tokens = this.#cache.orgs.get(org)
     const current = tokens?.current
     const isClaimed = current !== undefined && idOf(current) === rejected
-    const restMs = isClaimed ? this.#claim(org, sidecar) : 0
-    const { token, result } = await this.#find(org, tokens, sidecar, isClaimed, restMs === 0)
+    const restMs = isClaimed ? this.#restOfClaim(org, tokens, sidecar) : 0
+    const { token, result } = await this.#find(org, tokens, sidecar, isClaimed && restMs === 0)
     const isSame = isClaimed && token === current
     const outcome = token !== current ? 'minted' : isClaimed ? 'unchanged' : 'held'
     const retryAfterSeconds = isSame ? Math.max(1, Math.ceil(restMs / 1_000)) : undefined
@@ -48,37 +48,32 @@ export class TokenGiver {
     return { given, outcome, result, retryAfterSeconds }
   }
 
-  /** A sidecar keeps what it gets, so it gets no token that is in the last part of its life, unless there is no other. */
-  async #find(
-    org: OrgId,
-    tokens: OrgTokens | undefined,
-    sidecar: Sidecar,
-    isClaimed: boolean,
-    mayMint: boolean,
-  ): Promise<TokenLookup> {
+  /** Whoever does not claim gets what is held: the claim of another may be false, and its mint may hang. */
+  async #find(org: OrgId, tokens: OrgTokens | undefined, sidecar: Sidecar, mayClaim: boolean): Promise<TokenLookup> {
+    const cache = this.#cache
     if (tokens === undefined) return await this.#mint(org, 'cold', sidecar)
-    const { current } = tokens
-    if (this.#cache.hasEnded(current)) return await this.#mint(org, 'expired', sidecar)
-    // What comes while the token is being replaced is the same claim.
-    if ((isClaimed && mayMint) || tokens.minting === 'rejected') {
-      return await this.#mint(org, 'rejected', sidecar).catch((error: unknown) => {
-        this.#nextClaimAt.get(sidecar.requester)?.delete(org) // a claim that brought no token counts for nothing
-        if (isClaimed || this.#cache.hasEnded(current)) throw error
-        return { token: current, result: 'stale' as const } // the claim of another may be false
-      })
-    }
-    if (!tokens.isDueAt(this.#cache.now(), this.#cache.day())) return { token: current, result: 'hit' }
-    return await this.#mint(org, 'refresh', sidecar).catch(() => ({ token: current, result: 'stale' as const }))
+    if (cache.hasEnded(tokens.current)) return await this.#mint(org, 'expired', sidecar)
+    if (mayClaim) return await this.#claim(org, sidecar)
+    return { token: tokens.current, result: cache.renewIfDue(org, tokens) ? 'refreshing' : 'hit' }
   }
 
-  /** Returns 0 if the claim may cause a mint; otherwise, for how many milliseconds none of this caller may. */
-  #claim(org: OrgId, { requester }: Sidecar): number {
+  /** For how many milliseconds no claim of this caller may cause a mint. What comes while the token is replaced is the same claim. */
+  #restOfClaim(org: OrgId, tokens: OrgTokens | undefined, { requester }: Sidecar): number {
+    if (tokens?.minting === 'rejected') return 0
+    return Math.max(0, (this.#nextClaimAt.get(requester)?.get(org) ?? 0) - this.#cache.now())
+  }
+
+  /** A claim that joins the mint of another, or brings no token, does not count. */
+  async #claim(org: OrgId, sidecar: Sidecar): Promise<TokenLookup> {
+    if (this.#cache.isMinting(org)) return await this.#mint(org, 'rejected', sidecar)
+    const { requester } = sidecar
     const ofCaller = this.#nextClaimAt.get(requester) ?? new LRUCache<OrgId, number>({ max: MAX_CLAIMS })
     this.#nextClaimAt.set(requester, ofCaller)
-    const now = this.#cache.now()
-    const restMs = Math.max(0, (ofCaller.get(org) ?? 0) - now)
-    if (restMs === 0) ofCaller.set(copyOfOrgId(org), now + this.#cache.rules.rejectedCooldownMs)
-    return restMs
+    ofCaller.set(copyOfOrgId(org), this.#cache.now() + this.#cache.rules.rejectedCooldownMs)
+    return await this.#mint(org, 'rejected', sidecar).catch((error: unknown) => {
+      ofCaller.delete(org)
+      throw error
+    })
   }
 
   async #mint(org: OrgId, reason: MintReason, sidecar: Sidecar): Promise<TokenLookup> {

@@ -88,10 +88,15 @@ export class TokenCache {
     const day = this.day()
     const choice = tokens.choose(request, now, day)
     if ('wait' in choice) return choice
+    return { token: choice, result: this.renewIfDue(org, tokens, now, day) ? 'refreshing' : 'hit' }
+  }
+
+  /** Starts a mint for which nobody waits, if the token is in the last part of its known life. */
+  renewIfDue(org: OrgId, tokens: OrgTokens, now = this.now(), day = this.day()): boolean {
     const isDue = tokens.minting === undefined && tokens.isDueAt(now, day)
-    if (!isDue || this.#source.refusalOf?.(org) !== undefined) return { token: choice, result: 'hit' }
+    if (!isDue || this.#source.refusalOf?.(org) !== undefined) return false
     this.mint(org, 'refresh')
-    return { token: choice, result: 'refreshing' }
+    return true
   }
 
   /** Nothing is sent past its stated end. */

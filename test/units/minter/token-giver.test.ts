@@ -1,0 +1,63 @@
+/** Which token a sidecar gets, and which claims of rejection cause a mint. */
+
+import { expect, test } from 'vitest'
+import { TokenGiver } from '../../../src/minter/token-giver.ts'
+import type { OrgId } from '../../../src/org-id.ts'
+import { TokenCache } from '../../../src/token/token-cache.ts'
+import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { ScriptedSource } from '../token/scripted-source.ts'
+
+const ACME = 'acme' as OrgId
+const LIFE_MS = 60_000
+
+/** A minter that holds a token of `acme`, and two sidecars. */
+async function setUp() {
+  let nowMs = 1_000_000
+  const now = () => nowMs
+  const source = new ScriptedSource(now)
+  const cache = new TokenCache({ ...TOKEN_CACHE_OPTIONS, now, day: now, random: () => 0 }, source)
+  const giver = new TokenGiver(cache)
+  const sidecar = (requester = {}) => ({
+    ask: async (rejected?: string) => (await giver.give(ACME, { requester }, rejected)).given.id,
+  })
+  const [one, other] = [sidecar(), sidecar()]
+  const issue = () => source.last.issue(undefined, now() + LIFE_MS)
+  const first = one.ask()
+  await issue()
+  const pass = (ms: number) => {
+    nowMs += ms
+  }
+  return { source, cache, one, other, held: await first, issue, pass }
+}
+
+test('a claim whose mint hangs makes no other sidecar wait', async () => {
+  const { source, one, other, held } = await setUp()
+  const claimed = one.ask(held).catch(() => 'failed')
+  expect(source.mints).toHaveLength(2)
+  expect(await Promise.race([other.ask(), claimed])).toBe(held)
+  await source.last.fail('token_endpoint_timeout')
+  expect(await claimed).toBe('failed')
+})
+
+test('a claim that joins the mint of another does not count: the next one may cause a mint', async () => {
+  const { source, one, other, held, issue } = await setUp()
+  const claims = [one.ask(held), other.ask(held)]
+  await issue()
+  const [second, same] = await Promise.all(claims)
+  expect(same).toBe(second)
+  expect(await one.ask(second)).toBe(second) // once in the cooldown
+  expect(source.mints).toHaveLength(2)
+  const third = other.ask(second)
+  await issue()
+  expect(await third).not.toBe(second)
+  expect(source.mints).toHaveLength(3)
+})
+
+test('in the last tenth, a sidecar gets the token at once, and the minter renews it', async () => {
+  const { source, one, other, held, issue, pass } = await setUp()
+  pass(LIFE_MS * 0.95)
+  expect([await one.ask(), await other.ask()]).toEqual([held, held])
+  expect(source.mints.map(({ options }) => options.reason)).toEqual(['cold', 'refresh'])
+  await issue()
+  expect(await other.ask()).not.toBe(held)
+})
