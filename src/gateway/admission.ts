@@ -98,6 +98,8 @@ export interface Admitted {
   readonly isWebSocket: boolean
   /** It had a `Cookie`, and the service does not get it. */
   readonly dropsCookie: boolean
+  /** Cookies of the service are to come back. */
+  readonly sendsCookies: boolean
   /** The proxy answers instead of the service (RFC 9110 §7.6.2). */
   readonly isForProxy: boolean
 }
@@ -227,6 +229,7 @@ function admitTarget(
     expectsContinue: found.expectation !== undefined && head.minorVersion > 0,
     isWebSocket,
     dropsCookie: found.cookie !== undefined && !rules.sendCookies,
+    sendsCookies: rules.sendCookies,
     isForProxy: hops === 0,
   }
 }

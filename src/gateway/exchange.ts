@@ -204,7 +204,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
 
   #relay(response: ReceivedResponse): void {
     const { isWebSocket, orgId, host } = this.#request
-    const head = new ResponseHead(response)
+    const head = this.#headOf(response)
     this.record.status = head.status
     this.#content?.dropKept()
     // There is no tunnel, so what came behind the handshake is dropped.
@@ -213,6 +213,12 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     if (orgId !== undefined) head.relocate(this.#gateway.baseUrl, this.#client.scheme, host)
     this.#tellTime()
     this.#response.begin(head)
+  }
+
+  #headOf(response: ReceivedResponse): ResponseHead {
+    const head = new ResponseHead(response)
+    if (this.#request.sendsCookies) head.returnCookies(this.#gateway.baseUrl, this.#client.scheme)
+    return head
   }
 
   protocolSwitched(response: ReceivedResponse, socket: Socket, carrier: Socket, firstBytes: Buffer): void {
@@ -229,7 +235,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     this.isOver = true
     this.record.status = response.status
     this.#tellTime()
-    this.#response.switchProtocols(new ResponseHead(response))
+    this.#response.switchProtocols(this.#headOf(response))
     new Tunnel(this.#gateway, this.record, this.#client, started, { socket, carrier, firstBytes })
     this.#end()
   }

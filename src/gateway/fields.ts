@@ -155,6 +155,7 @@ export const responseFieldKind = remembering((name) => {
     case 'location':
     case 'content-location':
     case 'link':
+    case 'set-cookie':
       return name
     case 'keep-alive':
     case 'transfer-encoding':

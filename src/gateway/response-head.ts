@@ -2,6 +2,7 @@
 
 import { namedByConnection, withoutFields } from '../http1/field-list.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
+import { cookieThrough } from './cookies.ts'
 import { type ResponseFieldKind, responseFieldKind } from './fields.ts'
 import { linksThrough, targetOfLocation } from './targets.ts'
 
@@ -18,6 +19,7 @@ export class ResponseHead {
   /** Its `Vary` names the org, or everything. */
   #variesByOrg = false
   #namesTargets = false
+  #hasCookies = false
 
   constructor({ status, reason, contentLength, hasContent, rawFields }: ReceivedResponse) {
     this.status = status
@@ -56,6 +58,9 @@ export class ResponseHead {
       case 'link':
         this.#namesTargets = true
         break
+      case 'set-cookie':
+        this.#hasCookies = true
+        break
       case 'upgrade':
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
         if (this.status !== UPGRADE_REQUIRED) return
@@ -86,6 +91,14 @@ export class ResponseHead {
     })
   }
 
+  /** Cookies come back to the proxy. */
+  returnCookies(baseUrl: URL, scheme: 'http' | 'https'): void {
+    if (!this.#hasCookies) return
+    this.fields = this.fields.map((value, i, all) =>
+      i % 2 === 1 && SET_COOKIE.test(all[i - 1] ?? '') ? cookieThrough(value, baseUrl, scheme) : value,
+    )
+  }
+
   #obeyConnection(options: string): void {
     const named = namedByConnection(options)
     if (named === undefined) return
@@ -104,6 +117,7 @@ const UPGRADE_REQUIRED = 426
 const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
 const LOCATION = /^(?:content-)?location$/i
 const LINK = /^link$/i
+const SET_COOKIE = /^set-cookie$/i
 const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i
 
 const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i
