@@ -5,6 +5,7 @@ import { admit } from '../gateway/admission.ts'
 import { RepeatMemory } from '../gateway/client-content.ts'
 import { Exchange, type Gateway } from '../gateway/exchange.ts'
 import { Reception } from '../gateway/reception.ts'
+import { SecretFields } from '../gateway/secret-fields.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
@@ -28,9 +29,10 @@ export function openApps(
   { side, origin, rules, events, traces, tunnels }: PartsBehind,
   sockets: InheritedSockets | undefined,
 ) {
-  const { listen, baseUrl, replay } = config
+  const { listen, baseUrl, replay, tokens } = config
   const gateway: Gateway = {
     credentials: side.credentials,
+    secretFields: new SecretFields(tokens.header),
     origin,
     baseUrl,
     tokens: side.tokens,

@@ -89,7 +89,7 @@ async function ask(
   clock: Clock,
 ): Promise<Report> {
   const { baseUrl, tokens } = config
-  const { endpoint, form, json, field } = tokens
+  const { endpoint, form, json, field, header } = tokens
   const startedAt = clock.now()
   const at = new Date().toISOString()
   const program = readVersion()
@@ -103,7 +103,10 @@ async function ask(
     openWire(to === 'service' ? openOrigin(config, 1, live.service) : openMintOrigin(config, 1, live), timeoutMs)
   const pair = Buffer.from(`${appId}:${appSecret.reveal()}`).toString('base64')
   const secrets = [appSecret, new Secret(pair)]
-  const asker = new Asker({ baseUrl, path, field, userAgent: USER_AGENT, mintRequest, secrets, open, signal, clock })
+  const credentials = (token?: Secret) =>
+    token === undefined ? [] : [header.name, header.before + token.reveal() + header.after]
+  const asked = { baseUrl, path, field, userAgent: USER_AGENT, mintRequest, credentials }
+  const asker = new Asker({ ...asked, secrets, open, signal, clock })
   try {
     const questions = new Questions(asker, task)
     await questions.askAll()

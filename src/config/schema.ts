@@ -51,6 +51,7 @@ import {
   parseOrgPattern,
   parseOrgRule,
   parseRoutePattern,
+  parseTokenHeader,
   RELOADABLE,
   rate,
   size,
@@ -185,6 +186,9 @@ const tokens = group(
     json: members().optional().describe('The same as a JSON object.'),
     field: parsedOr('orgAccessToken', parseField).describe(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds or milliseconds since 1970) state its end; a life of more than a year counts as none.',
+    ),
+    header: parsedOr('Authorization: Bearer {token}', parseTokenHeader).describe(
+      'The field that carries the token to the service: its name, and a text with `{token}` once (`X-Access-Token: {token}`, `Authorization: token {token}`). Apps cannot send that field, nor `Authorization`.',
     ),
     lifetimeMs: durationOrAuto('100ms').describe(
       'Age ahead of which every token is replaced. `auto`: only an end that the token or the answer states counts.',

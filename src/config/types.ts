@@ -6,6 +6,7 @@
 
 import { z } from 'zod'
 import type { OrgRule, RoutePattern } from '../callers/callers.ts'
+import { hasMeaning, type TokenField } from '../gateway/fields.ts'
 import { isForwardable } from '../gateway/targets.ts'
 import { ORG_ID_SEGMENT } from '../org-id.ts'
 import type { EndpointRoute } from '../token/token-request.ts'
@@ -160,6 +161,22 @@ export function parseField(text: string): readonly string[] {
   }
   return text.split('.')
 }
+
+const HEADER_EXAMPLE = 'write "Authorization: Bearer {token}", or "X-Access-Token: {token}"'
+
+/** A field, and `{token}` once in its value, which no text around it may split into two. */
+export function parseTokenHeader(text: string): TokenField {
+  const [, name = '', before = '', after = ''] =
+    /^([!#$%&'*+.^_`|~\w-]+): *([\x20-\x7e]*?)\{token\}([\x20-\x7e]*)$/.exec(text) ?? []
+  if (name === '' || after.includes('{token}')) {
+    throw new Unsuitable(`is not a field with {token} once in its value: ${HEADER_EXAMPLE}`)
+  }
+  const lowerCase = name.toLowerCase()
+  if (hasMeaning(lowerCase) && lowerCase !== 'authorization') throw new Unsuitable(NOT_FREE)
+  return { name: lowerCase, before, after }
+}
+
+export const NOT_FREE = 'names a field that the proxy reads, sets or removes, so it can carry nothing else'
 
 /** An org id, or the beginning of one and `*`. Ids are compared exactly: nothing else is special. */
 export function parseOrgRule(text: string): OrgRule {

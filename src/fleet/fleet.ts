@@ -99,7 +99,7 @@ export class Fleet {
       options,
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
-      except: replaces === undefined ? '' : this.#keys.markOf(org, replaces.revealText()),
+      except: replaces === undefined ? '' : this.#keys.markOf(org, replaces.reveal()),
       askedAtMs: undefined,
     }
     const startedAt = performance.now()
@@ -161,7 +161,7 @@ export class Fleet {
     const keys = this.#keys
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
     if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
-    const text = token.revealText()
+    const text = token.reveal()
     const content: TokenContent = [askedAtMs, statedLifeMs, text]
     const value = storedValue({
       mark: keys.markOf(org, text),

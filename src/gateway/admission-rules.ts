@@ -6,6 +6,7 @@ import { hostsAt, type Place } from '../http1/host.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { Secret } from '../secret.ts'
 import type { AdmissionRules } from './admission.ts'
+import { fieldRulesBeside, type TokenField } from './fields.ts'
 
 interface AdmissionSettings {
   readonly baseUrl: URL
@@ -19,10 +20,11 @@ interface AdmissionSettings {
   readonly orgs: { readonly allow: readonly string[]; readonly pattern: RegExp }
   readonly routes: { readonly allow: readonly RoutePattern[]; readonly allowTokenEndpoint: boolean }
   readonly appRoutes: readonly RoutePattern[]
+  readonly tokens: { readonly header: TokenField }
 }
 
 export function admissionRules(
-  { baseUrl, listen, origin, orgs, routes, appRoutes }: AdmissionSettings,
+  { baseUrl, listen, origin, orgs, routes, appRoutes, tokens }: AdmissionSettings,
   { callers, isTokenEndpoint, instance }: Pick<AdmissionRules, 'callers' | 'isTokenEndpoint' | 'instance'>,
 ): AdmissionRules {
   return {
@@ -34,6 +36,7 @@ export function admissionRules(
     allowedOrgs: new Set(orgs.allow),
     allowedRoutes: routes.allow,
     sendCookies: origin.sendCookies,
+    fieldRules: fieldRulesBeside([tokens.header.name]),
     isTokenEndpoint,
     allowTokenEndpoint: routes.allowTokenEndpoint,
     appRoutes,

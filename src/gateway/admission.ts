@@ -18,7 +18,7 @@ import type { HostList } from '../http1/host.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import { pathOf } from '../http1/target.ts'
 import { faultOfOrgId, type OrgId, type OrgIdFault, parseOrgId } from '../org-id.ts'
-import { gatherFields, type RequestFindings } from './fields.ts'
+import { type FieldRules, gatherFields, type RequestFindings } from './fields.ts'
 import { hasEncodedControl, isForwardable } from './targets.ts'
 
 /** Everything that the configuration says about admission. One request sees one set of rules from beginning to end. */
@@ -30,6 +30,7 @@ export interface AdmissionRules {
   readonly callers: Callers | undefined
   readonly orgPattern: RegExp
   readonly sendCookies: boolean
+  readonly fieldRules: FieldRules
   /** Empty: all. */
   readonly allowedOrgs: ReadonlySet<string>
   /** Empty: all. */
@@ -86,7 +87,7 @@ export interface Admitted {
   readonly host: string
   /** As the client sent it, without the query. For the log. */
   readonly path: string
-  /** Flat list of everything that goes to the service, with `Host`, `Via` and `X-Request-Id`. Only `Authorization` is missing. */
+  /** Flat list of everything that goes to the service, with `Host`, `Via` and `X-Request-Id`. Only those with secrets are missing. */
   readonly fields: string[]
   readonly requestId: string
   /** As the client sent it. */
@@ -123,7 +124,7 @@ export function admit(
   peer: Peer = { callerSocket: undefined },
   verified?: Caller | CallerRefusal,
 ): Admission {
-  const found = gatherFields(head.rawFields, rules.sendCookies)
+  const found = gatherFields(head.rawFields, rules.sendCookies, rules.fieldRules)
   const sender = senderOf(head, found, rules, peer, verified)
   if (sender !== undefined && 'verdict' in sender) return sender
   const admission = admitTarget(head, found, rules, newRequestId, sender)

@@ -24,6 +24,7 @@ import { respondToOptions, respondWithProblem } from './own-responses.ts'
 import { AppCredential, type CredentialUser, OrgCredential, type RequestCredential } from './request-credential.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 import { ResponseHead } from './response-head.ts'
+import type { SecretFields } from './secret-fields.ts'
 import { Tunnel } from './tunnel.ts'
 
 export interface Gateway {
@@ -34,6 +35,7 @@ export interface Gateway {
   readonly tellsTime: boolean
   /** Undefined where no request goes as the bare App. */
   readonly credentials: AppCredentials | undefined
+  readonly secretFields: SecretFields
   readonly origin: Origin
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
@@ -93,8 +95,8 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     this.record.caller = caller?.name
     this.#credential =
       orgId === undefined
-        ? new AppCredential(gateway.credentials, gateway.baseUrl.href, this)
-        : new OrgCredential(gateway.tokens, orgId, this)
+        ? new AppCredential(gateway.credentials, gateway.baseUrl.href, gateway.secretFields, this)
+        : new OrgCredential(gateway.tokens, orgId, gateway.secretFields, this)
     if (request.hasContent) this.#content = new ClientContent(client, request, gateway.repeatMemory, caller ?? orgId)
   }
 
@@ -165,9 +167,9 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   // ---- what the attempt tells
 
   authorize(): string | Promise<string> {
-    const authorization = this.#credential.authorize()
-    if (!this.#request.expectsContinue) return authorization
-    return Promise.resolve(authorization).then((value) => {
+    const lines = this.#credential.authorize()
+    if (!this.#request.expectsContinue) return lines
+    return Promise.resolve(lines).then((value) => {
       clearTimeout(this.#continuing)
       if (!this.isOver) this.#continuing = setTimeout(() => this.#content?.invite(), CONTINUE_AFTER_MS)
       return value

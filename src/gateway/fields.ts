@@ -1,5 +1,13 @@
 /** The meaning of each field to this gateway: which stop here, which admission reads, which no other name may imitate. */
 
+/** The field that carries the token to the service, and what stands around the token. */
+export interface TokenField {
+  /** In lower case. */
+  readonly name: string
+  readonly before: string
+  readonly after: string
+}
+
 /** The fields of one request. The values of a repeated field are joined by commas, so a field that must stand alone fails its check. */
 export class RequestFindings {
   /** Flat list of the fields that go on. */
@@ -33,13 +41,17 @@ export class RequestFindings {
 type RequestFinding = Exclude<keyof RequestFindings, 'kept' | 'ofHandshake' | 'isInvalid'>
 
 /** Collects the findings in one pass, and decides nothing. `rawFields` is the flat list as received. */
-export function gatherFields(rawFields: readonly string[], keepsCookies = false): RequestFindings {
+export function gatherFields(
+  rawFields: readonly string[],
+  keepsCookies = false,
+  ruleOf: FieldRules = requestFieldRule,
+): RequestFindings {
   const found = new RequestFindings()
   for (let i = 0; i + 1 < rawFields.length; i += 2) {
     const name = rawFields[i] as string
     const value = rawFields[i + 1] as string
     if (!isFieldValue(value)) found.isInvalid = true
-    const { goesOn, finding } = requestFieldRule(name)
+    const { goesOn, finding } = ruleOf(name)
     if (goesOn === 'always' || (goesOn === 'cookie' && keepsCookies)) found.kept.push(name, value)
     else if (goesOn === 'handshake') found.ofHandshake.push(name, value)
     if (finding === undefined) continue
@@ -134,10 +146,34 @@ function remembering<Rule extends string | object>(classify: (lowerCase: string)
 
 const requestFieldRule = remembering((name) => {
   // A service like CGI reads `X_Org_Id` as `X-Org-Id`; some read `Authorization_` as `Authorization`.
-  const words = name.split(/[-_]/).filter((word) => word !== '')
-  if (name.includes('_') && protectedRule(words.join('-')) !== undefined) return imitation
+  if (name.includes('_') && protectedRule(withDashes(name)) !== undefined) return imitation
   return protectedRule(name) ?? plain
 })
+
+/** What becomes of a field of this name. */
+export type FieldRules = (name: string) => RequestFieldRule
+
+/** The rules where the proxy sends fields with these lower-case names itself, so that clients cannot. */
+export function fieldRulesBeside(ours: readonly string[]): FieldRules {
+  const more = ours.filter((name) => requestFieldRule(name) === plain)
+  if (more.length === 0) return requestFieldRule
+  const looks = new Set(more.map(withDashes))
+  return remembering((name) => {
+    if (more.includes(name)) return dropped
+    return looks.has(withDashes(name)) ? imitation : requestFieldRule(name)
+  })
+}
+
+const withDashes = (name: string) =>
+  name
+    .split(/[-_]+/)
+    .filter((word) => word !== '')
+    .join('-')
+
+/** A field of this name has a meaning here, or looks like one that has. */
+export function hasMeaning(name: string): boolean {
+  return requestFieldRule(name) !== plain
+}
 
 function protectedRule(name: string): RequestFieldRule | undefined {
   if (name.startsWith('proxy-')) return dropped

@@ -13,6 +13,7 @@ import type { TokenCache } from '../token/token-cache.ts'
 import type { AccessToken } from '../token/token-source.ts'
 import { TokenUse } from '../token/token-use.ts'
 import type { RepeatOutcome, RequestRecord } from './request-record.ts'
+import type { SecretFields } from './secret-fields.ts'
 
 /** The request, as far as it matters for its credential. */
 export interface CredentialUser extends Repeatability {
@@ -25,7 +26,7 @@ export interface CredentialUser extends Repeatability {
 export interface RequestCredential {
   /** Gets the first one. Undefined if it is here at once. The promise rejects with a `TokenError` if there is none. */
   take(): Promise<void> | undefined
-  /** The value of `Authorization`, to be sent at once. A promise if the credential has ended meanwhile, and the next is awaited. */
+  /** The lines of the fields with secrets, to be sent at once. A promise if the credential has ended meanwhile, and the next is awaited. */
   authorize(): string | Promise<string>
   /** Undefined if the client gets the answer. Otherwise resolves when a repeat can be authorized. */
   judge(response: ReceivedResponse): Promise<void> | undefined
@@ -36,6 +37,7 @@ export interface RequestCredential {
 export class OrgCredential implements RequestCredential {
   readonly #cache: TokenCache
   readonly #org: OrgId
+  readonly #fields: SecretFields
   readonly #user: CredentialUser
   #current: AccessToken | undefined
   /** Those of its Org when it took the first one. */
@@ -45,9 +47,10 @@ export class OrgCredential implements RequestCredential {
   /** Monotonic milliseconds. */
   #sentAt = 0
 
-  constructor(cache: TokenCache, org: OrgId, user: CredentialUser) {
+  constructor(cache: TokenCache, org: OrgId, fields: SecretFields, user: CredentialUser) {
     this.#cache = cache
     this.#org = org
+    this.#fields = fields
     this.#user = user
   }
 
@@ -82,7 +85,7 @@ export class OrgCredential implements RequestCredential {
   #show(): string {
     assert(this.#current !== undefined)
     this.#sentAt = performance.now()
-    return this.#current.reveal()
+    return this.#fields.withToken(this.#current)
   }
 
   judge({ status, rawFields }: ReceivedResponse): Promise<void> | undefined {
@@ -135,15 +138,17 @@ const UNAUTHORIZED = 401
 export class AppCredential implements RequestCredential {
   readonly #credentials: AppCredentials
   readonly #audience: string
+  readonly #fields: SecretFields
   readonly #user: CredentialUser
   #current: AppProof | undefined
   #isRepeat = false
 
   /** `audience`: the URL of the service. */
-  constructor(credentials: AppCredentials | undefined, audience: string, user: CredentialUser) {
+  constructor(credentials: AppCredentials | undefined, audience: string, fields: SecretFields, user: CredentialUser) {
     assert(credentials !== undefined)
     this.#credentials = credentials
     this.#audience = audience
+    this.#fields = fields
     this.#user = user
   }
 
@@ -153,7 +158,7 @@ export class AppCredential implements RequestCredential {
 
   authorize(): string {
     assert(this.#current !== undefined)
-    return this.#current.reveal()
+    return this.#fields.withProof(this.#current)
   }
 
   judge({ status }: ReceivedResponse): Promise<void> | undefined {

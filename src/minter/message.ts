@@ -14,7 +14,7 @@ export interface GivenToken {
 }
 
 /** The same at all minters. */
-export const idOf = (token: AccessToken): string => hash('sha256', token.revealText(), 'base64url').slice(0, 22)
+export const idOf = (token: AccessToken): string => hash('sha256', token.reveal(), 'base64url').slice(0, 22)
 
 const MAX_ID_LENGTH = 64
 /** The content of a sidecar's request: the id of the token that the service has rejected, if there is one. @throws {SyntaxError} */

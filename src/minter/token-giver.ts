@@ -41,7 +41,7 @@ export class TokenGiver {
     const retryAfterSeconds = isSame ? Math.max(1, Math.ceil(restMs / 1_000)) : undefined
     const given: GivenToken = {
       id: idOf(token),
-      token: token.revealText(),
+      token: token.reveal(),
       ageMs: Math.ceil(token.ageAt(this.#cache.now(), this.#cache.day())),
       statedLifeMs: Number.isFinite(token.statedLifeMs) ? token.statedLifeMs : null, // JSON has no Infinity
     }

@@ -9,8 +9,8 @@ import type { ReceivedResponse } from '../http1/response-parser.ts'
 /** Receives the events of an attempt. */
 export interface AttemptSink {
   /**
-   * The attempt has a connection. Returns the value of `Authorization`; undefined if it is among the fields. The request is
-   * written next, or when the promise has resolved: the attempt keeps its connection until then.
+   * The attempt has a connection. Returns the lines of the fields with secrets; undefined if they are among the fields. The
+   * request is written next, or when the promise has resolved: the attempt keeps its connection until then.
    */
   authorize?(): string | undefined | Promise<string>
   /** The head of the final response has arrived. */

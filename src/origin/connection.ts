@@ -147,19 +147,19 @@ export class Connection implements AttemptPlace, ResponseEvents {
     const { attempt } = this
     if (attempt === undefined || this.#socket === undefined) return
     try {
-      const authorization = attempt.sink.authorize?.()
-      if (authorization instanceof Promise) void this.#sendAuthorized(attempt, authorization)
-      else this.#write(attempt, authorization)
+      const lines = attempt.sink.authorize?.()
+      if (lines instanceof Promise) void this.#sendAuthorized(attempt, lines)
+      else this.#write(attempt, lines)
     } catch (error) {
       if (this.attempt === attempt) this.abort(attempt, error as Error)
     }
   }
 
-  async #sendAuthorized(attempt: Attempt, authorization: Promise<string>): Promise<void> {
+  async #sendAuthorized(attempt: Attempt, awaited: Promise<string>): Promise<void> {
     this.#awaitsToken = true
     try {
-      const value = await authorization
-      if (this.attempt === attempt) this.#write(attempt, value)
+      const lines = await awaited
+      if (this.attempt === attempt) this.#write(attempt, lines)
     } catch (error) {
       if (this.attempt === attempt) this.abort(attempt, error as Error)
     } finally {
@@ -167,14 +167,14 @@ export class Connection implements AttemptPlace, ResponseEvents {
     }
   }
 
-  #write(attempt: Attempt, authorization: string | undefined): void {
+  #write(attempt: Attempt, secretLines: string | undefined): void {
     assert(this.attempt === attempt && this.#socket !== undefined)
     attempt.isSent = true
     const { method, isHandshake } = attempt.request
     this.#parser.expect(method === 'HEAD', isHandshake)
     this.#hasMuchContent = !isJoined(attempt)
     this.#contentBytes = 0
-    this.#content = writeRequest(this.#socket, attempt, authorization)
+    this.#content = writeRequest(this.#socket, attempt, secretLines)
   }
 
   /** The buffer for the next read. */

@@ -11,11 +11,10 @@ const MAX_JOINED_BYTES = 8 * 1024
 /** Methods whose requests state a length of zero, too (RFC 9110 §8.6). */
 const STATES_LENGTH: ReadonlySet<string> = new Set(['POST', 'PUT', 'PATCH', 'QUERY', 'PROPFIND', 'PROPPATCH'])
 
-/** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). `authorization`: if it is not among the fields. */
-export function requestHeadText(attempt: Pick<Attempt, 'request' | 'content'>, authorization?: string): string {
+/** Returns the head of a request on the wire, in latin1 (RFC 9112 §3 and §6). `secretLines`: those of more fields. */
+export function requestHeadText(attempt: Pick<Attempt, 'request' | 'content'>, secretLines = ''): string {
   const { method, target, fields, isHandshake } = attempt.request
-  let text = `${method} ${target} HTTP/1.1\r\n${fieldLines(fields)}`
-  if (authorization !== undefined) text += `authorization: ${authorization}\r\n`
+  let text = `${method} ${target} HTTP/1.1\r\n${fieldLines(fields)}${secretLines}`
   if (isHandshake === true) return `${text}connection: upgrade\r\nupgrade: websocket\r\n\r\n`
   text += 'connection: keep-alive\r\n'
   if (attempt.content === undefined)
@@ -34,9 +33,9 @@ export function isJoined(attempt: Attempt): boolean {
 }
 
 /** Takes the content from `attempt` if it is in memory: the socket has it then. Returns the content if it goes out in pieces. */
-export function writeRequest(socket: Socket, attempt: Attempt, authorization?: string): RequestContent | undefined {
+export function writeRequest(socket: Socket, attempt: Attempt, secretLines?: string): RequestContent | undefined {
   const { content, request } = attempt
-  const head = requestHeadText(attempt, authorization)
+  const head = requestHeadText(attempt, secretLines)
   if (!Buffer.isBuffer(content)) {
     socket.write(head, 'latin1')
     return content && new RequestContent(socket, content, request.contentLength === undefined)

@@ -52,6 +52,8 @@ export interface AskerOptions {
   readonly field: readonly string[]
   readonly userAgent: string
   readonly mintRequest: (org: OrgId) => Promise<CallRequest>
+  /** What shows the token to the service; undefined for a request without one. Names and values in turn. */
+  readonly credentials: (token: Secret | undefined) => readonly string[]
   /** No text that holds one of them is noted. */
   readonly secrets: readonly Secret[]
   /** A connection to the service or to the token endpoint, opened at its first call. */
@@ -156,9 +158,8 @@ export class Asker {
   async get(token: ProbeToken | undefined, connection: number): Promise<Got> {
     if (this.getsLeft === 0) throw new Unaskable(`all ${BUDGET.gets} GETs were used`)
     if (this.gets.some(({ isLimited }) => isLimited)) throw new Unaskable('the service told a limit')
-    const { baseUrl, path, userAgent } = this.#options
-    const credentials = token === undefined ? [] : ['authorization', `Bearer ${token.secret.reveal()}`]
-    const fields = ['host', baseUrl.host, ...credentials, 'accept', '*/*', 'user-agent', userAgent]
+    const { baseUrl, path, userAgent, credentials } = this.#options
+    const fields = ['host', baseUrl.host, ...credentials(token?.secret), 'accept', '*/*', 'user-agent', userAgent]
     this.#getsSent++
     const at = this.now()
     const target = targetPrefix(baseUrl) + path

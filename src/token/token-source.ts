@@ -7,7 +7,7 @@ import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
 
-/** One Org Access Token. It never prints itself. Its secret is the value of the `Authorization` field, rendered once. */
+/** One Org Access Token, as the endpoint gave it. It never prints itself. */
 export class AccessToken extends Secret {
   /** Monotonic milliseconds, taken before the mint was sent. Negative if minted before this process began. */
   readonly mintedAt: number
@@ -22,17 +22,11 @@ export class AccessToken extends Secret {
     statedLifeMs = Number.POSITIVE_INFINITY,
     mintedDayAt = Date.now() - (performance.now() - mintedAt),
   ) {
-    // Makes one flat string. V8 would keep a concatenated one as a tree of its parts until it is first written.
-    super(Buffer.from(`Bearer ${token}`, 'latin1').toString('latin1'))
+    super(token)
     // There may be a hundred thousand tokens, and V8 stores small integers inline.
     this.mintedAt = Math.floor(mintedAt)
     this.mintedDayAt = Math.floor(mintedDayAt)
     this.statedLifeMs = statedLifeMs
-  }
-
-  /** The token as the endpoint gave it. */
-  revealText(): string {
-    return this.reveal().slice('Bearer '.length)
   }
 
   /** In milliseconds, by the clock that says more. `day` is the time of day. */

@@ -1,6 +1,7 @@
 /** Rules of admission with all defaults, one App route and a base URL with a path. */
 
 import type { AdmissionRules } from '../../src/gateway/admission.ts'
+import { fieldRulesBeside } from '../../src/gateway/fields.ts'
 import { tokenPathTest } from '../../src/gateway/token-paths.ts'
 import { HostList, LOOPBACK_NAMES } from '../../src/http1/host.ts'
 import type { RequestHead } from '../../src/http1/request-parser.ts'
@@ -13,6 +14,7 @@ export const RULES: AdmissionRules = {
   orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
   allowedOrgs: new Set(),
   sendCookies: false,
+  fieldRules: fieldRulesBeside([]),
   allowedRoutes: [],
   isTokenEndpoint: tokenPathTest(),
   allowTokenEndpoint: false,

@@ -9,7 +9,7 @@ import {
   parseTracesEndpoint,
 } from '../../../src/config/address.ts'
 import { Unsuitable } from '../../../src/config/problem.ts'
-import { duration, parseRoutePattern, size } from '../../../src/config/types.ts'
+import { duration, parseRoutePattern, parseTokenHeader, size } from '../../../src/config/types.ts'
 
 describe('durations and sizes', () => {
   const [anyDuration, anySize] = [duration('1s', '0ms'), size('1MiB', '0B', '64MiB')]
@@ -38,6 +38,42 @@ describe('durations and sizes', () => {
   ])('%j is refused', (text) => {
     expect(anyDuration.safeParse(text).error?.issues[0]?.message).toMatch(/^is not a duration: write /)
     expect(anySize.safeParse(text).error?.issues[0]?.message).toMatch(/^is not a size: write /)
+  })
+})
+
+describe('the field of the token', () => {
+  test.each([
+    ['Authorization: Bearer {token}', { name: 'authorization', before: 'Bearer ', after: '' }],
+    ['X-Shopify-Access-Token:{token}', { name: 'x-shopify-access-token', before: '', after: '' }],
+    ['authorization: Token token="{token}"', { name: 'authorization', before: 'Token token="', after: '"' }],
+  ])('%s', (text, expected) => {
+    expect(parseTokenHeader(text)).toEqual(expected)
+  })
+
+  test.each([
+    ...['', 'X-Token', '{token}', 'X-Token: token', 'X-{token}: x', 'X-Token: {token}{token}', 'X Token: {token}'],
+    ...['X-Token: {Token}', 'X-Token : {token}', ': {token}', 'X-Token: {token}\r\nX-Org-Id: a', 'X-Tök: {token}'],
+    ...['X-Token: é{token}', 'X-Token: a\t{token}'],
+  ])('%j is refused', (text) => {
+    expect(() => parseTokenHeader(text)).toThrow(/^is not a field with \{token\} once in its value: write /)
+  })
+
+  test.each([
+    ...[
+      'Host',
+      'Connection',
+      'Transfer-Encoding',
+      'Content-Length',
+      'Keep-Alive',
+      'TE',
+      'Trailer',
+      'Upgrade',
+      'Expect',
+    ],
+    ...['X-Org-Id', 'X-Proxy-Key', 'Proxy-Authorization', 'Cookie', 'Via', 'X-Request-Id', 'X-Forwarded-For'],
+    ...['Forwarded', 'X-Original-URL', 'Origin', 'X_Org_Id', 'Authorization_', 'Content-Type', 'traceparent'],
+  ])('%s is taken', (name) => {
+    expect(() => parseTokenHeader(`${name}: {token}`)).toThrow(/^names a field that the proxy reads, sets or removes/)
   })
 })
 

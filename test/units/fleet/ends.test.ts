@@ -30,7 +30,7 @@ test.each([
     await (mints.get(org) ?? world.sleep(1))
     const shared = store.get(org)
     if (shared !== undefined && shared.mintedAt > (replaces?.mintedAt ?? -1)) {
-      return new AccessToken(shared.revealText(), shared.mintedAt, undefined, shared.mintedAt)
+      return new AccessToken(shared.reveal(), shared.mintedAt, undefined, shared.mintedAt)
     }
     const token = new AccessToken(`token-${mintCount}`, world.now(), undefined, world.now())
     if (isSingle && shared !== undefined) issuedAt.delete(shared.reveal())

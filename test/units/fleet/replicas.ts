@@ -124,7 +124,7 @@ export class Replica implements AsyncDisposable {
 
   /** The token alone. */
   async text(org: string, options?: MintOptions): Promise<string> {
-    return (await this.mint(org, options)).revealText()
+    return (await this.mint(org, options)).reveal()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -97,7 +97,7 @@ describe('one mint per Org', () => {
     const lookups = orgs.map((org) => obtain(org))
     for (const mint of source.mints) await mint.issue(`token-of-${mint.org}`)
     const tokens = (await Promise.all(lookups)).map(({ token }) => token.reveal())
-    expect(tokens).toEqual(orgs.map((org) => `Bearer token-of-${org}`))
+    expect(tokens).toEqual(orgs.map((org) => `token-of-${org}`))
     expect([source.mints.length, cache.orgs.size, evicted.length]).toEqual([10, 2, 8])
   })
 })
