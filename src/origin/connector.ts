@@ -8,6 +8,7 @@ import net, {
   type Socket,
   type TcpNetConnectOpts,
 } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
 import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http1/host.ts'
@@ -48,14 +49,26 @@ interface SocketReader {
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
 
+/** A TLS session is resumed without another look at the certificate, so only under the certificates that verified it. */
+interface Resumption {
+  readonly context: SecureContext | undefined
+  session?: Buffer | undefined
+  /** None is kept before. Monotonic milliseconds. */
+  keptFrom: number
+}
+
+/** After a session was refused, none is kept for so long. Until then, each handshake is a whole one. */
+const WITHOUT_SESSION_MS = 600_000
+
 export class Connector {
   readonly #options: ConnectorOptions
   readonly #isSecure: boolean
   readonly #host: string
   readonly #port: number
   readonly #addresses: Addresses
-  /** A TLS session is resumed without another look at the certificate, so only under the certificates that verified it. */
-  #resumption: { readonly context: SecureContext | undefined; session?: Buffer } = { context: undefined }
+  #resumption: Resumption = { context: undefined, keptFrom: 0 }
+  /** Those that offer a session in their handshake. */
+  readonly #offering = new WeakSet<Socket>()
 
   constructor(options: ConnectorOptions) {
     const { protocol, hostname, port } = options.baseUrl
@@ -96,27 +109,41 @@ export class Connector {
     }
     const handshake = (secure: Socket, carrier?: Socket) => {
       socket = secure
+      const failed = (error: Error) => {
+        if (isOver || socket !== secure) return
+        if (!this.#dropSessionOf(secure)) return finish(error)
+        socket = undefined
+        giveUpOpening()
+        secure.destroy()
+        begin()
+      }
       secure.once('secureConnect', () => finish(secure, carrier))
-      secure.on('error', (error) => finish(error))
+      secure.on('error', failed)
       // If the peer closes during the TLS handshake, `close` is the only event.
-      secure.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
+      secure.once('close', () => failed(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const timer = setTimeout(() => finish(tooLate(tunnel)), connectTimeoutMs)
+    const timer = setTimeout(() => {
+      if (socket !== undefined) this.#dropSessionOf(socket)
+      finish(tooLate(tunnel))
+    }, connectTimeoutMs)
     const secureCarrier = (carrier: Socket | Error) => {
       if (carrier instanceof Error) finish(carrier)
       else handshake(this.#secure({ socket: carrier, host: this.#host }), carrier)
     }
-    if (tunnel !== undefined) giveUpOpening = tunnel.open(this.#isSecure ? secureCarrier : finish)
-    else if (!this.#isSecure) giveUpOpening = this.#connect((route) => net.connect(route), finish, reader)
-    else if (mayBecomeTunnel) giveUpOpening = this.#connect((route) => net.connect(route), secureCarrier)
-    else {
-      giveUpOpening = this.#connect(
-        // `tls.connect` ignores two of the options.
-        (route) => this.#secure(route).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS),
-        (result) => (result instanceof Error ? finish(result) : handshake(result)),
-        reader,
-      )
+    const begin = () => {
+      if (tunnel !== undefined) giveUpOpening = tunnel.open(this.#isSecure ? secureCarrier : finish)
+      else if (!this.#isSecure) giveUpOpening = this.#connect((route) => net.connect(route), finish, reader)
+      else if (mayBecomeTunnel) giveUpOpening = this.#connect((route) => net.connect(route), secureCarrier)
+      else {
+        giveUpOpening = this.#connect(
+          // `tls.connect` ignores two of the options.
+          (route) => this.#secure(route).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS),
+          (result) => (result instanceof Error ? finish(result) : handshake(result)),
+          reader,
+        )
+      }
     }
+    begin()
     return () => finish()
   }
 
@@ -145,19 +172,31 @@ export class Connector {
   /** Without a server name, Node checks the certificate against `host`. */
   #secure(transport: ConnectionOptions): TLSSocket {
     const { secureContext } = this.#options
-    if (secureContext !== this.#resumption.context) this.#resumption = { context: secureContext }
+    if (secureContext !== this.#resumption.context) this.#resumption = { context: secureContext, keptFrom: 0 }
     const resumption = this.#resumption
+    const { session } = resumption
     const socket = tls.connect({
       ...transport,
       servername: serverNameOf(this.#host),
       ALPNProtocols: ['http/1.1'],
       rejectUnauthorized: true,
       ...(secureContext === undefined ? NO_RENEGOTIATION : { secureContext }),
-      ...(resumption.session && { session: resumption.session }),
+      ...(session && { session }),
     })
-    return socket.on('session', (session) => {
-      resumption.session = session
+    if (session !== undefined) this.#offering.add(socket)
+    return socket.on('session', (given) => {
+      if (performance.now() >= resumption.keptFrom) resumption.session = given
     })
+  }
+
+  /** The handshake of `socket` has failed. Returns true if it offered a session: without one, it may succeed. */
+  #dropSessionOf(socket: Socket): boolean {
+    const hasOffered = this.#offering.has(socket)
+    if (hasOffered) {
+      this.#resumption.session = undefined
+      this.#resumption.keptFrom = performance.now() + WITHOUT_SESSION_MS
+    }
+    return hasOffered
   }
 }
 

@@ -1,15 +1,18 @@
 /** Connections to the origin that cannot be opened, and the end of all connections. */
 
+import { randomBytes } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { createServer, isIP, type LookupFunction } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
-import { createSecureContext } from 'node:tls'
+import { createSecureContext, type TLSSocket } from 'node:tls'
 import { describe, expect, test } from 'vitest'
+import { call } from '../../../src/origin/call.ts'
 import { Origin } from '../../../src/origin/origin.ts'
 import { CA_FILE, certificate } from '../../support/certificates.ts'
 import { openDeadEnd } from '../../support/dead-end.ts'
 import { listening } from '../../support/listening.ts'
 import { startOrigin } from '../../support/origin.ts'
+import type { OriginScript } from '../../support/origin-connection.ts'
 import { FRESH, onCue, startOriginPool } from '../../support/origin-pool.ts'
 import { Recorder } from '../../support/recorder.ts'
 
@@ -168,3 +171,36 @@ test('a TLS session that comes late is not used under other trusted certificates
   expect(await third.failed()).toMatchObject({ code: 'tls_certificate_error' })
   origin.close()
 })
+
+/** A roll-back that drops the extended master secret: RFC 7627 §5.3 demands that the handshake fails. */
+test('a TLS session that the service refuses is not offered again, and nothing fails: neither a request nor a mint', async () => {
+  const tls = { ...certificate('localhost'), ticketKeys: randomBytes(48), maxVersion: 'TLSv1.2' } as const
+  const resumed: boolean[] = []
+  const script: OriginScript = (_, { socket }) => {
+    resumed.push((socket as TLSSocket).isSessionReused())
+    return {}
+  }
+  await using server = await startOrigin(script, { tls })
+  const origin = new Origin({
+    baseUrl: new URL(server.url),
+    connections: 4,
+    connectTimeoutMs: 5_000,
+    secureContext: createSecureContext({ ca: readFileSync(CA_FILE) }),
+  })
+  const send = async () => {
+    const recorder = new Recorder({ ...FRESH, method: 'POST' })
+    origin.dispatch(recorder.attempt)
+    await recorder.ended()
+  }
+  await send()
+  await send()
+  expect(resumed).toEqual([false, true])
+  server.present({ ...tls, secureOptions: SSL_OP_NO_EXTENDED_MASTER_SECRET })
+  const mint = { method: 'POST', target: '/', fields: ['host', 'origin.example'], ...FRESH }
+  await expect(call(origin, mint, 5_000)).resolves.toMatchObject({ status: 200 })
+  await send()
+  expect(resumed).toEqual([false, true, false, false])
+  origin.close()
+})
+
+const SSL_OP_NO_EXTENDED_MASTER_SECRET = 1
