@@ -3,6 +3,7 @@
 import type { SecureContext } from 'node:tls'
 import type { Download } from '../callers/key-sets.ts'
 import type { Config } from '../config/schema.ts'
+import { isSameOrigin } from '../http1/host.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { type CallRequest, call } from '../origin/call.ts'
 import type { TimeLimits } from '../origin/connection.ts'
@@ -44,10 +45,11 @@ export class LiveConnections implements Part {
       new LiveConnections(config, filesOf, others, lookup)
     return {
       service: to('others too', ({ origin }) => origin),
-      /** On a host of its own, to which the client certificate is not shown. */
-      endpoint: to('others too', ({ origin, tokens }) =>
-        tokens.endpoint.base === undefined ? {} : { caFile: origin.caFile },
-      ),
+      /** To another host, the client certificate is not shown. */
+      endpoint: to('others too', ({ origin, tokens: { endpoint }, baseUrl }) => {
+        if (endpoint.base === undefined) return {}
+        return isSameOrigin(endpoint.base, baseUrl) ? origin : { caFile: origin.caFile }
+      }),
       /** Trusts the CA of the minter and no other, if it is named: no public one speaks for a private name. */
       minter: to('no others', ({ minter: { certKeyFile: keyFile, ...files } }) => ({ ...files, keyFile })),
     }

@@ -57,6 +57,12 @@ export function serverNameOf(host: string): string {
   return isIP(host) === 0 ? host.replace(/\.$/, '') : ''
 }
 
+/** True for one scheme, host and port, however they are written: in any case, with the usual port, or with a dot at the end of the name. */
+export function isSameOrigin(a: URL, b: URL): boolean {
+  const written = ({ protocol, hostname, port }: URL) => `${protocol}//${hostname.replace(/\.$/, '')}:${port}`
+  return written(a) === written(b)
+}
+
 /** The addresses of a subnet such as `10.0.0.0/8` or `fd00::/8`; undefined if the text is none. */
 export function parseSubnet(text: string): BlockList | undefined {
   const [, address = '', digits] = /^([^/]+)\/(\d{1,3})$/.exec(text) ?? []

@@ -1,5 +1,6 @@
 /** The request that gets a token, as the settings declare it. Nothing of a client's request is in it but the Org. */
 
+import { isSameOrigin } from '../http1/host.ts'
 import { targetPrefix } from '../http1/target.ts'
 import { ORG_ID_SEGMENT, type OrgId } from '../org-id.ts'
 import type { AppAuth, AppProof } from './app-key.ts'
@@ -66,7 +67,7 @@ export function closedPath({ baseUrl, endpoint }: Endpoint): string | undefined 
   const [path = ''] = endpoint.path.split('?')
   if (endpoint.base === undefined) return path
   const prefix = targetPrefix(baseUrl)
-  const isBelow = endpoint.base.origin === baseUrl.origin && path.startsWith(`${prefix}/`)
+  const isBelow = isSameOrigin(endpoint.base, baseUrl) && path.startsWith(`${prefix}/`)
   return isBelow ? path.slice(prefix.length) : undefined
 }
 

@@ -9,6 +9,7 @@ import { CA_FILE, certificate, certificateFiles } from '../../support/certificat
 import { startOrigin } from '../../support/origin.ts'
 import type { OriginConnection } from '../../support/origin-connection.ts'
 import { RawClient } from '../../support/raw-client.ts'
+import { resolving } from '../../support/resolving.ts'
 import { startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
 
@@ -49,11 +50,30 @@ test('mints and requests never share a connection', async () => {
   }
 })
 
-describe('a token endpoint on another host', () => {
-  const tls = { ...certificate('localhost'), requestCert: true, rejectUnauthorized: false, ca: readFileSync(CA_FILE) }
-  const isShown = ({ socket }: OriginConnection) =>
-    Object.keys((socket as TLSSocket).getPeerCertificate() ?? {}).length > 0
+const tls = { ...certificate('localhost'), requestCert: true, rejectUnauthorized: false, ca: readFileSync(CA_FILE) }
+const isShown = ({ socket }: OriginConnection) =>
+  Object.keys((socket as TLSSocket).getPeerCertificate() ?? {}).length > 0
 
+test.each(['localhost', 'LOCALHOST', 'localhost.'])(
+  'a whole URL on the host of baseUrl, written %s, is the service, which sees the client certificate',
+  async (host) => {
+    resolving('localhost.', '127.0.0.1')
+    await using service = await startService({ tls, acceptsAnyToken: true })
+    const { certificate: certFile, key } = certificateFiles('localhost')
+    await using proxy = await startProxy(service, {
+      'origin.caFile': CA_FILE,
+      'origin.certFile': certFile,
+      'origin.keyFile': key,
+      'tokens.endpoint': `POST https://${host}:${service.origin.port}/v2/orgs/{orgId}/access`,
+    })
+    await using client = await RawClient.connect(proxy.port)
+    client.send(head('GET /v2/x HTTP/1.1', HOST, 'X-Org-Id: acme'))
+    expect((await client.response()).status).toBe(200)
+    expect(service.origin.connections.map(isShown)).toEqual([true, true])
+  },
+)
+
+describe('a token endpoint on another host', () => {
   test('has connections of its own, and is shown no client certificate', async () => {
     await using endpoint = await startOrigin(undefined, { tls })
     await using service = await startService({ tls, acceptsAnyToken: true })

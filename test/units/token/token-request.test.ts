@@ -125,7 +125,7 @@ test('what people read, and what is closed to apps', () => {
     [
       '/v2/oauth/token?x=1',
       'https://api.example.com/prefix/oauth/token',
-      'https://API.example.com:443/prefix/oauth/token',
+      'https://API.example.com.:443/prefix/oauth/token',
       'https://api.example.com/oauth/token',
       'https://login.example.com/prefix/oauth/token',
     ].map((endpoint) => closedPath(settingsOf(endpoint))),
