@@ -37,7 +37,7 @@ const REJECTED = 'the token endpoint rejects the App credentials: check appId, t
 /** The checks behind `/readyz`. */
 export function readinessOf({ config, phase, reload, side }: ShownParts): ReadinessCheck[] {
   const refusal = reload.problems.length === 0 ? '' : '; the last reload was refused, and the log says why'
-  const isRejected = side.areCredentialsRejected
+  const isRejected = side.minter === undefined && side.budget.isAppRejected
   return [
     // Always passes: a reload that fails leaves the configuration before it in use.
     { name: 'configuration', isOk: true, detail: `applied at ${reload.takenOverAt.toISOString()}${refusal}` },

@@ -107,15 +107,10 @@ export class TokenSide implements Part {
     return openTokenEndpoint(config, this.#origin, credentials, { mintSettled }, () => this.reloadSecret())
   }
 
-  /** The token endpoint rejects the App, and has never accepted it. False at a sidecar: the App is that of the minter. */
-  get areCredentialsRejected(): boolean {
-    return this.credentials?.areRejected === true
-  }
-
-  /** The same; at a sidecar, as its minter says. */
+  /** The token endpoint rejects the App, and has never accepted it; at a sidecar, as its minter says. */
   get seemCredentialsRejected(): boolean {
     const isSaid = ({ error }: { error: TokenError }) => error.code === 'app_credentials_rejected'
-    return this.minter === undefined ? this.areCredentialsRejected : this.budget.troubled.some(isSaid)
+    return this.minter === undefined ? this.credentials?.areRejected === true : this.budget.troubled.some(isSaid)
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */

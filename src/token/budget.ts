@@ -6,7 +6,7 @@
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
-import type { AccessToken, MintOptions, TokenSource } from './token-source.ts'
+import type { AccessToken, MintOptions, MintReason, TokenSource } from './token-source.ts'
 
 export interface BudgetOptions {
   /** The wait of a request, all calls and the waits between them. */
@@ -33,6 +33,7 @@ interface Trouble {
 const REPEATS_MS = [150, 450] as const
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = { failure: 4_000, credentials: 4_000, limit: 300_000 } as const
+const REJECTED_MS = 60_000
 /** An Org that is not asked for any more is in trouble for so long after its pause. */
 const MEMORY_MS = 60_000
 const LOWEST_PACE = 1 / 10
@@ -52,6 +53,8 @@ export class Budget implements TokenSource {
   readonly #troubles: LRUCache<OrgId, Trouble>
   /** What all calls were answered since the start. */
   #answers: 'none' | 'credentials' | 'others' = 'none'
+  /** Until then, the App counts as rejected; monotonic milliseconds. */
+  #rejectedUntil = 0
   /** The share of `mintRate` that is used. */
   pace = 1
 
@@ -98,6 +101,7 @@ export class Budget implements TokenSource {
         // A minter that tells when to ask again has repeated the call itself.
         const mayRepeat = error.trouble === 'failure' && error.retryAfterSeconds === undefined
         const isRepeated = mayRepeat && againMs < restMs(LATEST_CALL)
+        if (error.trouble === 'credentials') this.#noteRejected(org, options.reason)
         this.#note(org, error, isRepeated)
         if (!isRepeated) throw error
       } finally {
@@ -137,6 +141,21 @@ export class Budget implements TokenSource {
     this.#troubles.set(org, next, { ttl: Math.ceil(pauseMs) + MEMORY_MS })
   }
 
+  /**
+   * From the second Org on: one may not be linked. Only for a time, because a proxy that is not ready gets no requests, which may show
+   * that another Org is linked. Nor does a mint show that which the proxy makes again by itself.
+   */
+  #noteRejected(org: OrgId, reason?: MintReason): void {
+    const rejected = this.troubled.filter(({ error }) => error.trouble === 'credentials')
+    const isAgain = reason === 'warm' && rejected.some((each) => each.org === org)
+    if (!isAgain && rejected.some((each) => each.org !== org)) this.#rejectedUntil = performance.now() + REJECTED_MS
+  }
+
+  /** No call since the start was answered otherwise than by 401, which two Orgs or more have met. */
+  get isAppRejected(): boolean {
+    return this.#answers === 'credentials' && performance.now() < this.#rejectedUntil
+  }
+
   #pauseMs({ trouble, retryAfterSeconds }: TokenError, pauses: number): number {
     if (trouble === 'refusal') return this.#options.refusalTtlMs
     if (retryAfterSeconds !== undefined) return retryAfterSeconds * 1_000
@@ -148,6 +167,7 @@ export class Budget implements TokenSource {
     for (const [org, { error }] of [...this.#troubles.entries()]) {
       if (only === undefined || error.trouble === only) this.#troubles.delete(org)
     }
+    this.#rejectedUntil = 0
     if (only === undefined) this.pace = 1
   }
 

@@ -1,4 +1,4 @@
-/** The token endpoint answers 401 from the start: the proxy is not ready, and is ready again before any request. */
+/** The token endpoint answers 401 from the start: for two Orgs, the proxy is not ready, and is ready again before any request. */
 
 import { writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
@@ -28,7 +28,7 @@ test.concurrent('a wrong secret from the start, then the right one: ready again 
   await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
   using client = new KeepAliveClient(proxy.port)
   const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
-  expect((await client.get('/v2/x', 'a')).status).toBe(502)
+  for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
   expect(await readiness()).toBe(503)
   // An instance that is not ready may get no request. Only the file tells it.
   await writeFile(proxy.secretFile, right)
@@ -44,10 +44,21 @@ test.concurrent('the service rejects the App for a while: ready again before any
   const readiness = async () => (await fetch(`http://127.0.0.1:${proxy.adminPort}/readyz`)).status
   const issue = service.tokens.script
   service.tokens.script = () => ({ status: 401 })
-  expect((await client.get('/v2/x', 'a')).status).toBe(502)
+  for (const org of ['a', 'b']) expect((await client.get('/v2/x', org)).status).toBe(502)
   expect(await readiness()).toBe(503)
   // The proxy asks by itself, and is told again that the App is rejected.
   await eventually(() => service.tokens.mints.length > 1 || undefined, 'another mint', 10_000)
   service.tokens.script = issue
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
+})
+
+test.concurrent('one Org that is not linked, on a fresh proxy: it stays ready, and serves the others', async () => {
+  await using service = await startService({ mint: (mint) => (mint.org === 'a' ? { status: 401 } : mint.issue()) })
+  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
+  using client = new KeepAliveClient(proxy.port)
+  expect((await client.get('/v2/x', 'a')).status).toBe(502)
+  // The proxy asks by itself.
+  await eventually(() => service.tokens.mints.length > 1 || undefined, 'another mint', 10_000)
+  expect((await proxy.askAdmin('/readyz')).status).toBe(200)
+  expect((await client.get('/v2/x', 'b')).status).toBe(200)
 })

@@ -242,6 +242,28 @@ describe('a 401', () => {
     expect(others.map(({ code }) => code)).toEqual(others.map(() => 'ok'))
   })
 
+  test('the App is rejected from the second Org on, for a minute at a time; asking by itself is no second time', async () => {
+    const world = new World()
+    const { budget } = world
+    world.endpoint.behave = () => fails(REJECTED)
+    const ask = async (org: string, options: MintOptions = {}) => {
+      world.mint(org, options)
+      await advance(5_000)
+      return budget.isAppRejected
+    }
+    expect([await ask('a'), await ask('a')]).toEqual([false, false])
+    expect(await ask('b')).toBe(true)
+    await advance(54_000)
+    expect(budget.isAppRejected).toBe(true)
+    for (const org of ['a', 'b']) expect(await ask(org, { reason: 'warm' })).toBe(false)
+    expect(await ask('b')).toBe(true)
+    budget.resume('credentials')
+    expect(budget.isAppRejected).toBe(false)
+    expect([await ask('a'), await ask('b')]).toEqual([false, true])
+    world.endpoint.behave = () => ({})
+    expect(await ask('c')).toBe(false)
+  })
+
   test('once another answer came, it pauses its Org alone; a new secret ends that, and no other pause', async () => {
     const world = new World()
     await world.call('first', fails(REFUSED))
