@@ -10,7 +10,15 @@ import type { WholeResponse } from '../http1/response-parser.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
-import { answeredAt, readJson, readTokenReply, type StatedLife, tellsLimit } from '../token/token-reply.ts'
+import {
+  answeredAt,
+  NoUsableToken,
+  readJson,
+  readTokenReply,
+  type StatedLife,
+  tellsError,
+  tellsLimit,
+} from '../token/token-reply.ts'
 import { Unaskable } from './findings.ts'
 
 /** The most that one probe sends. */
@@ -149,7 +157,9 @@ export class Asker {
     // `Date` has whole seconds, and was written on the way.
     const offsetMs = date + 500 - (Date.now() - (this.now() - at) / 2)
     const clockOffsetMs = Number.isNaN(offsetMs) ? undefined : offsetMs
-    const mint = { ...this.#note(answer, at, MINTS), ...reply, clockOffsetMs }
+    const noted = this.#note(answer, at, MINTS)
+    const text = reply.lack === undefined ? noted.text : `${noted.text}, ${reply.lack}`
+    const mint = { ...noted, ...reply, text, clockOffsetMs }
     this.mints.push(mint)
     return mint
   }
@@ -208,24 +218,27 @@ export class Asker {
   }
 
   #readReply(answer: WholeResponse | Error, askedAt: number) {
-    const none = { members: undefined, candidates: [], token: undefined, stated: [] }
+    const none = { members: undefined, candidates: [], token: undefined, stated: [], lack: undefined }
     if (answer instanceof Error || answer.status >= 300) return none
     const { content, fields } = answer
-    const members = membersOf(readJson(content))
+    const json = readJson(content)
+    const members = membersOf(json)
     // A member that looks like a token may be one.
     const likeTokens = (members ?? []).filter(([, value]) => TOKEN_LIKE.test(value))
     this.#secrets.push(...likeTokens.map(([, value]) => value))
     const nameOf = ([name]: Member) => this.#plain(name, /^[\w.$:-]{1,60}$/)
     const shown = {
       members: members?.map((member) => nameOf(member) ?? '(withheld)'),
-      candidates: likeTokens.flatMap((member) => nameOf(member) ?? []),
+      candidates: (tellsError(json) ? [] : likeTokens).flatMap((member) => nameOf(member) ?? []),
     }
     try {
       const { token, stated } = readTokenReply(answer, this.field, answeredAt(fields, Date.now()))
       this.#secrets.push(token)
-      return { ...shown, stated, token: { secret: new Secret(token), askedAt, gotAt: this.now(), acceptedAt: askedAt } }
-    } catch {
-      return { ...none, ...shown }
+      const secret = new Secret(token)
+      return { ...none, ...shown, stated, token: { secret, askedAt, gotAt: this.now(), acceptedAt: askedAt } }
+    } catch (error) {
+      if (!(error instanceof NoUsableToken)) throw error
+      return { ...none, ...shown, lack: error.message }
     }
   }
 

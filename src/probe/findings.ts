@@ -25,6 +25,8 @@ export interface Facts {
   readonly unknownStatus?: number | undefined
   /** What a token was answered that had ended. */
   readonly end?: { readonly status: number | undefined; readonly text: string }
+  /** At most, of a token that ended by itself. */
+  readonly endedAgeMs?: number
   readonly unknownOrgStatus?: number | undefined
   /** Two tokens ended at this age, the first in use, the second left alone. */
   readonly life?: { readonly leastMs: number; readonly mostMs: number }

@@ -67,7 +67,10 @@ export async function watchInUse(task: LivesTask): Promise<Answer<Watched>> {
   const answer =
     end === undefined
       ? notSeen(`No token in use ended within ${span(acceptedMs)}.`, `${every}; ${evidence}`)
-      : seen(`A token in use ended ${whenOld(acceptedMs, end.ageMs)}.`, `${every}; ${PROOF}`, { end: end.got })
+      : seen(`A token in use ended ${whenOld(acceptedMs, end.ageMs)}.`, `${every}; ${PROOF}`, {
+          end: end.got,
+          endedAgeMs: end.ageMs,
+        })
   return { ...answer, value: { acceptedMs, end, alone, endsAt } }
 }
 
@@ -108,7 +111,7 @@ async function leaveAlone(
   const leastMs = token.acceptedAt - token.gotAt
   if (end === undefined) return notSeen(`A token that was left alone did not end within ${span(leastMs)}.`, idle)
   const says = `A token that was left alone ended ${whenOld(leastMs, end.ageMs)}.`
-  return seen(says, `${idle}; ${PROOF}`, { end: end.got, ...factsOf(leastMs, end.ageMs) })
+  return seen(says, `${idle}; ${PROOF}`, { end: end.got, endedAgeMs: end.ageMs, ...factsOf(leastMs, end.ageMs) })
 }
 
 async function provenEnd({ asker, mint }: LivesTask, token: ProbeToken): Promise<End | undefined> {

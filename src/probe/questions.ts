@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
+import { lifeAhead } from '../token/token-reply.ts'
 import type { Asker, Got, Mint, ProbeToken } from './asker.ts'
 import { type Answer, type Facts, type Finding, notSeen, seen, span, Unaskable } from './findings.ts'
 import { askLeftAlone, watchInUse } from './lives.ts'
@@ -28,6 +29,8 @@ export class Questions {
   facts: Facts = {}
   readonly #asker: Asker
   readonly #task: Task
+  /** The member that is taken for the token is not that of the configuration, and was not accepted yet. */
+  #isGuess = false
   /** A token that is younger may not be known everywhere. */
   #matureMs = LONGEST_DELAY_MS
 
@@ -43,13 +46,13 @@ export class Questions {
     await this.#ask('no token', async () => judgeRejection('A request without a token', await look(asker, undefined)))
     const mint = await this.#ask('token endpoint', () => this.#askEndpoint())
     const first = () => tokenOf(mint())
-    await this.#ask('answer', async () => judgeMembers(mint(), asker.field))
     await this.#ask('stated end', async () => judgeStatedEnd(mint()))
     const madeUp = await this.#ask('made-up token', async () => {
       const got = await look(asker, madeUpLike(first()))
       return { ...judgeRejection('A made-up token', got, { unknownStatus: got.status }), value: got }
     })
     const path = await this.#ask('good token', () => this.#askPath(first(), madeUp()))
+    await this.#ask('answer', async () => judgeMembers(mint(), asker.field, this.#isGuess))
     const second = await this.#ask('same token', () => this.#askSameToken(first()))
     const both = (): [ProbeToken, ProbeToken] => {
       path()
@@ -112,24 +115,27 @@ export class Questions {
     }
   }
 
-  /** If the member of the configuration is missing, and one other looks like a token, that one is taken for it. */
+  /** If the member of the configuration is missing, and one other looks like a token, that one is tried. */
   async #askEndpoint(): Promise<Answer<Mint>> {
     const { url } = this.#task
     let mint = await this.#mint()
     const [candidate, ...others] = mint.candidates
     if (mint.token === undefined && candidate !== undefined && others.length === 0) {
+      this.#isGuess = true
       this.#asker.field = candidate.split('.')
-      mint = await this.#mint()
+      const { text } = mint
+      mint = { ...(await this.#mint()), text }
     }
     const evidence = `${mint.text}, in ${span(mint.endedAt - mint.at)}`
-    const answer =
-      mint.token === undefined ? notSeen(`${url} gives no token.`, evidence) : seen(`${url} gives tokens.`, evidence)
+    const hasToken = mint.token !== undefined && !this.#isGuess
+    const answer = hasToken ? seen(`${url} gives tokens.`, evidence) : notSeen(`${url} gives no token.`, evidence)
     return { ...answer, value: mint }
   }
 
   async #askPath(token: ProbeToken, madeUp: Got): Promise<Answer<undefined>> {
     if (madeUp.verdict === 'accepted') throw new Unaskable('the path accepts a made-up token, too: give another --path')
     await untilAccepted(this.#asker, token)
+    this.#isGuess = false
     return seen('The path accepts a good token, and rejects a made-up one.', madeUp.text)
   }
 
@@ -206,10 +212,12 @@ export class Questions {
   async #askUnknownOrg(): Promise<Answer<undefined>> {
     const { unknownOrg } = this.#task
     if (unknownOrg === undefined) throw new Unaskable('orgs.pattern fits no id that could be made up')
-    const { verdict, status, text } = await this.#asker.mint(unknownOrg)
+    const { verdict, status, text, token } = await this.#asker.mint(unknownOrg)
     if (verdict === 'nothing') throw new Unaskable(text)
     const what = 'An Org with a made-up id is'
-    if (verdict === 'accepted') return notSeen(`${what} not refused.`, text)
+    if (verdict === 'accepted' && token !== undefined) return notSeen(`${what} not refused.`, text)
+    // The sandbox refuses by status alone.
+    if (verdict === 'accepted') return seen(`${what} refused with ${status} and no token.`, text)
     return seen(`${what} refused with ${status}.`, text, { unknownOrgStatus: status })
   }
 }
@@ -229,10 +237,11 @@ function madeUpLike({ secret, ...others }: ProbeToken): ProbeToken {
   return { ...others, secret: new Secret(madeUp) }
 }
 
-function judgeMembers({ members = [], token }: Mint, field: readonly string[]): Answer<undefined> {
+function judgeMembers({ members = [], token }: Mint, field: readonly string[], isGuess: boolean): Answer<undefined> {
   const list = `members: ${members.length === 0 ? 'none' : members.join(', ')}`
   if (token === undefined) throw new Unaskable(`no token came; ${list}`)
   const name = field.join('.')
+  if (isGuess) return notSeen(`The member ${name} may be the token: no request was accepted with it.`, list)
   return seen(`The token is the member ${name}.`, list, { field: name })
 }
 
@@ -248,9 +257,9 @@ function judgeStatedEnd(mint: Mint): Answer<undefined> {
   const clock = `the Date of the answer is ${isWrongClock ? wrong : 'that of our clock, or missing'}`
   const texts = stated.map(({ by, lifeMs }) => `${by === 'jwt' ? 'exp' : by}: in ${Math.round(lifeMs / 1_000)} s`)
   const evidence = `${texts.join('; ')}; ${clock}`
-  const ahead = stated.filter(({ lifeMs }) => lifeMs > 0)
-  if (ahead.length === 0) return notSeen('The answer states no end that lies ahead.', evidence)
-  const statedLifeMs = Math.min(...ahead.map(({ lifeMs }) => lifeMs))
+  const ahead = stated.filter((each) => lifeAhead([each]) < Number.POSITIVE_INFINITY)
+  if (ahead.length === 0) return notSeen('The answer states no end that lies ahead, within a year.', evidence)
+  const statedLifeMs = lifeAhead(ahead)
   const facts = { statedBy: ahead.map(({ by }) => by), statedLifeMs, ...(isWrongClock && { clockOffsetMs }) }
   return seen(`A token states that it ends in ${span(statedLifeMs)}.`, evidence, facts)
 }

@@ -36,9 +36,10 @@ interface Defaults {
 export function settingsFrom(facts: Facts, endpoint: string, defaults: Defaults): Settings {
   const { field, delay, life, statedLifeMs = Number.POSITIVE_INFINITY, slowestMintMs = 0 } = facts
   const { leastMs = 0, mostMs = 0 } = delay ?? {}
+  if (field === undefined) return {}
   return {
-    ...(field !== undefined && endpoint !== `${defaults.endpoint.method} ${defaults.endpoint.path}` && { endpoint }),
-    ...(field !== undefined && field !== defaults.field.join('.') && { field }),
+    ...(endpoint !== `${defaults.endpoint.method} ${defaults.endpoint.path}` && { endpoint }),
+    ...(field !== defaults.field.join('.') && { field }),
     ...(life !== undefined && life.mostMs < statedLifeMs && { lifetime: durationText(life.leastMs) }),
     ...(leastMs * 2 > defaults.settleTimeMs && { settleTime: `${Math.ceil((mostMs * 2) / 1_000)}s` }),
     // Other statuses mean too much else. As long as no token was seen to end by 401, it may mean that, too.
@@ -58,7 +59,7 @@ function durationText(ms: number): string {
 }
 
 export function notesFrom(facts: Facts): string[] {
-  const { endsFormer, end, life, statedLifeMs = 0 } = facts
+  const { endsFormer, end, endedAgeMs, life, statedLifeMs = 0 } = facts
   const status = statusOfEnds(facts)
   const notes: string[] = []
   if (endsFormer === true) {
@@ -67,6 +68,11 @@ export function notesFrom(facts: Facts): string[] {
   if (status !== undefined && status !== 401 && status !== 403) {
     const what = end === undefined ? 'A made-up token' : 'A token that has ended'
     notes.push(`${what} gets ${status}, which may mean other things, too: the proxy mints after five in a row.`)
+  }
+  if (endedAgeMs !== undefined && life === undefined && endedAgeMs < (statedLifeMs || Number.POSITIVE_INFINITY)) {
+    notes.push(
+      `A token was rejected at an age of ${span(endedAgeMs)}, and others may live longer: set tokens.lifetime below that if uploads must not meet a rejection.`,
+    )
   }
   if (life !== undefined && statedLifeMs > life.mostMs) {
     notes.push('Tokens end before the end that they state, so that tokens.lifetime has to tell it.')
@@ -96,16 +102,16 @@ export function switchesFrom(facts: Facts, endpoint: string, org: string): Reado
 }
 
 export function hasToken({ findings }: Pick<Report, 'findings'>): boolean {
-  return findings.some(({ about, outcome }) => about === 'token endpoint' && outcome === 'seen')
+  return findings.some(({ about, outcome }) => about === 'answer' && outcome === 'seen')
 }
 
 /** JSON is YAML. */
-export function renderYaml(report: Pick<Report, 'findings' | 'settings'>): string {
+export function renderYaml(report: Pick<Report, 'findings' | 'settings' | 'notes'>): string {
   const entries = Object.entries(report.settings)
   if (entries.length === 0) {
     const says = hasToken(report)
-      ? 'As far as the probe can tell, the defaults fit'
-      : 'No setting follows: the token endpoint gave no token'
+      ? `${report.notes.length === 0 ? 'As far as the probe can tell, the defaults fit' : 'No setting follows for sure'}`
+      : 'No setting follows: no member of the answer is known to be a token'
     return `# ${says}.\n{}\n`
   }
   return `tokens:\n${entries.map(([name, value]) => `  ${name}: ${Array.isArray(value) ? JSON.stringify(value).replaceAll(',', ', ') : value}\n`).join('')}`

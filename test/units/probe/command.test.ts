@@ -65,7 +65,7 @@ test('without a token, nobody can tell that the defaults fit', async () => {
   const env = { OAP_BASE_URL: baseUrl, OAP_APP_ID: appId, OAP_APP_SECRET: appSecret }
   const shown = { ...terminal(), tell: () => undefined }
   expect(await probe({ org: 'initech', yaml: true, yes: true }, env, shown, new ProbeClock())).toBe(1)
-  expect(shown.printed).toEqual(['# No setting follows: the token endpoint gave no token.\n{}\n'])
+  expect(shown.printed).toEqual(['# No setting follows: no member of the answer is known to be a token.\n{}\n'])
 })
 
 test('no credential is printed, wherever the service puts it', async () => {

@@ -1,6 +1,7 @@
 /** What `probe` says of services with habits of all kinds, on a clock of the test: never more than it saw. */
 
 import { expect, test } from 'vitest'
+import { renderPage } from '../../../src/probe/report.ts'
 import type { Reply } from '../../support/origin-connection.ts'
 import { resetNow } from '../../support/reset-now.ts'
 import { startService } from '../../support/service.ts'
@@ -80,7 +81,8 @@ async function probed(habits: Habits, { wait, interruptAfterMs }: { wait?: strin
   const { report, finding, exitCode } = await runProbe(service, { clock, ...(wait !== undefined && { wait }) })
   expect(report.mints).toBeLessThanOrEqual(20)
   expect(report.gets).toBeLessThanOrEqual(200)
-  return { settings: report.settings, notes: report.notes, switches: report.sandbox, finding, exitCode }
+  const page = renderPage(report)
+  return { page, settings: report.settings, notes: report.notes, switches: report.sandbox, finding, exitCode }
 }
 
 const JUST = (status: number) => () => ({ status })
@@ -292,7 +294,41 @@ const SERVICES: Readonly<
   },
   'a stated end that has passed': {
     habits: { members: (orgAccessToken) => ({ orgAccessToken, expires_in: -30 }) },
-    says: { 'stated end': 'not seen: The answer states no end that lies ahead. (expires_in: in -30 s' },
+    says: { 'stated end': 'not seen: The answer states no end that lies ahead, within a year. (expires_in: in -30 s' },
+  },
+  'a stated end in a century': {
+    habits: { members: (orgAccessToken) => ({ orgAccessToken, expires_in: 3_155_760_000 }) },
+    says: { 'stated end': 'not seen: The answer states no end that lies ahead, within a year. (expires_in: in ' },
+  },
+  'a token in another member': {
+    habits: { members: (access_token) => ({ access_token }) },
+    says: {
+      'token endpoint': 'not seen: POST',
+      answer: 'seen: The token is the member access_token. (members: access_token)',
+    },
+    settings: { field: 'access_token' },
+  },
+  'another member than the token that looks like one': {
+    habits: { members: () => ({ trace: 'a-word-of-many-letters' }), rejection: JUST(403) },
+    says: { answer: 'not seen: The member trace may be the token: no request was accepted with it. (members: trace)' },
+  },
+  'an error with status 200': {
+    habits: { members: () => ({ error: 'incorrect_client_credentials' }) },
+    says: {
+      'token endpoint': 'not seen: POST',
+      answer: 'could not be asked:  (no token came; members: error)',
+      'good token': 'could not be asked:  (a mint brought no token: 200, JSON, its content tells an error)',
+    },
+  },
+  'an error with status 200 beside a token': {
+    habits: { members: (orgAccessToken) => ({ ok: false, orgAccessToken }) },
+    says: { answer: 'could not be asked:  (no token came; members: ok, orgAccessToken)' },
+  },
+  'a made-up Org that is refused with status 200': {
+    habits: { mintTrouble: (mint) => (mint === 3 ? { content: '{"error":"no_such_org"}' } : undefined) },
+    says: {
+      'unknown Org': 'seen: An Org with a made-up id is refused with 200 and no token. (200, its content tells an',
+    },
   },
   'tokens that end before the end that they state': {
     habits: { lifeMs: () => 20 * MINUTE, members: (orgAccessToken) => ({ orgAccessToken, expires_in: 3_600 }) },
@@ -315,6 +351,14 @@ test.each(Object.entries(SERVICES))('%s', async (_, { habits, wait, says, settin
   )
   expect(missing.map(([about]) => found.finding(about))).toEqual([])
   expect(found.settings).toEqual(settings)
+  expect(found.exitCode).toBe(found.finding('answer').startsWith('seen') ? 0 : 1)
+})
+
+test('a life that was seen once is told, and then nothing says that the defaults fit', async () => {
+  const { notes, settings, page } = await probed({ lifeMs: () => 40 * SECOND }, { wait: '1m' })
+  expect(settings).toEqual({})
+  expect(notes).toEqual([expect.stringMatching(/^A token was rejected at an age of 4\d s, and others may live longer/)])
+  expect(page).toContain('# No setting follows for sure.')
 })
 
 test('a redirect is named in a note; so is one live token', async () => {
