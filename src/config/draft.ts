@@ -19,8 +19,10 @@ export interface Given {
   readonly digests: string
 }
 
-/** Never quoted in a message, as is no URL: each could be a secret in the wrong place. */
+/** Never quoted in a message: each could hold a secret in the wrong place. */
 const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store', 'minter.url']
+/** Text with a URL, a query, a name and its value (`client_secret=…`, `X-Key: …`, JSON) may hold one, in whatever setting. */
+const MAY_HOLD_SECRET = /:\/\/|[=?"]|: /
 
 /** Its file has a watcher of its own, so no reload depends on it, unless it was refused because of it. */
 const WATCHED_ELSEWHERE = 'appSecretFile'
@@ -153,7 +155,8 @@ export class Draft {
     const { data, error } =
       kept === undefined ? await schema.safeParseAsync(decode(schema, given, folder)) : { data: kept }
     if (data instanceof ReadFile) this.#note(data, at)
-    for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at, folder)
+    const isMembers = innermost(schema) instanceof z.ZodRecord
+    for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at, folder, isMembers)
     return data
   }
 
@@ -182,7 +185,7 @@ export class Draft {
     if (given) this.given.set(key, { ...given, digests: given.digests + digest })
   }
 
-  #refuseValue(issue: z.core.$ZodIssue, given: unknown, at: string, folder: string): void {
+  #refuseValue(issue: z.core.$ZodIssue, given: unknown, at: string, folder: string, isMembers: boolean): void {
     const [index] = issue.path
     const [part, value] = typeof index === 'number' ? [`${at}[${index}]`, (given as unknown[])[index]] : [at, given]
     const { path }: Readonly<Record<string, unknown>> = (issue.code === 'custom' && issue.params) || {}
@@ -192,8 +195,8 @@ export class Draft {
       this.refuse(at, issue.message + (isLost ? `; paths here begin in ${resolve(folder)}` : ''))
       return
     }
-    const mayBeSecret = NEVER_QUOTED.includes(settingAt(at)?.key ?? at) || String(value).includes('://')
-    const isQuoted = typeof value === 'string' && !mayBeSecret
+    const mayBeSecret = NEVER_QUOTED.includes(settingAt(at)?.key ?? at) || MAY_HOLD_SECRET.test(String(value))
+    const isQuoted = typeof value === 'string' && !mayBeSecret && !isMembers
     const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
     this.refuse(part, shown + issue.message)
   }

@@ -9,7 +9,7 @@ import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
-import { Secret } from '../secret.ts'
+import { holdsSecret, Secret } from '../secret.ts'
 import {
   answeredAt,
   NoUsableToken,
@@ -115,13 +115,13 @@ export class Asker {
   field: readonly string[]
   readonly #options: AskerOptions
   readonly #wires = new Map<number, Wire>()
-  readonly #secrets: string[]
+  readonly #secrets: Secret[]
   #getsSent = 0
 
   constructor(options: AskerOptions) {
     this.#options = options
     this.field = options.field
-    this.#secrets = options.secrets.map((secret) => secret.reveal())
+    this.#secrets = [...options.secrets]
     // The calls under way fail.
     options.signal.addEventListener('abort', () => this.close())
   }
@@ -225,7 +225,7 @@ export class Asker {
     const members = membersOf(json)
     // A member that looks like a token may be one.
     const likeTokens = (members ?? []).filter(([, value]) => TOKEN_LIKE.test(value))
-    this.#secrets.push(...likeTokens.map(([, value]) => value))
+    this.#secrets.push(...likeTokens.map(([, value]) => new Secret(value)))
     const nameOf = ([name]: Member) => this.#plain(name, /^[\w.$:-]{1,60}$/)
     const shown = {
       members: members?.map((member) => nameOf(member) ?? '(withheld)'),
@@ -233,8 +233,8 @@ export class Asker {
     }
     try {
       const { token, stated } = readTokenReply(answer, this.field, answeredAt(fields, Date.now()))
-      this.#secrets.push(token)
       const secret = new Secret(token)
+      this.#secrets.push(secret)
       return { ...none, ...shown, stated, token: { secret, askedAt, gotAt: this.now(), acceptedAt: askedAt } }
     } catch (error) {
       if (!(error instanceof NoUsableToken)) throw error
@@ -246,8 +246,9 @@ export class Asker {
   #plain(text: string, expected: RegExp): string | undefined {
     // A long word with digits may be a secret in another spelling, or a token that we never got to know.
     const isRandom = (text.match(/[\w+/=-]{20,}/g) ?? []).some((word) => /\d/.test(word))
-    const holds = (secret: string) => text.includes(secret) || (text.length > 7 && secret.includes(text))
-    return !expected.test(text) || isRandom || this.#secrets.some(holds) ? undefined : text
+    const isPart = (secret: Secret) => text.length > 7 && secret.reveal().includes(text)
+    const isOurs = holdsSecret(text, this.#secrets) || this.#secrets.some(isPart)
+    return !expected.test(text) || isRandom || isOurs ? undefined : text
   }
 
   #limitsIn(fields: readonly string[]): string {

@@ -7,6 +7,7 @@ import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorO
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
+import { holdsSecret, type Secret } from '../secret.ts'
 import type { AppCredentials } from './app-credentials.ts'
 import type { AppKey } from './app-key.ts'
 import { type AskedWith, noteOn } from './refusal-note.ts'
@@ -26,6 +27,7 @@ import {
   type TokenRequest,
   type TokenRequestSettings,
   tokenRequest,
+  withoutQuery,
 } from './token-request.ts'
 import { AccessToken, type TokenObserver, type TokenSource } from './token-source.ts'
 
@@ -79,7 +81,7 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
         } else if (error === undefined || error.code === 'org_access_refused') {
           credentials.accepted(key) // an endpoint that refuses an org has accepted the App
         }
-        observer.mintSettled?.({ org, method, url, reason, requestId, durationMs, error })
+        observer.mintSettled?.({ org, method, url: withoutQuery(url), reason, requestId, durationMs, error })
         if (!(outcome instanceof TokenError)) return outcome
         if (other === undefined) throw error
         key = other
@@ -139,7 +141,7 @@ export class AnswerReader {
       }
     }
     if (status < 400) {
-      const host = hostOf(fieldValue(fields, 'location'), endpointBase(this.#options))
+      const host = hostOf(fieldValue(fields, 'location'), endpointBase(this.#options), asked?.secrets)
       return failure('token_response_invalid', ` to ${url}: a redirect${host}, which is not followed`, refusal)
     }
     // RFC 6749 §5.2
@@ -181,6 +183,8 @@ export class AnswerReader {
 }
 
 /** Of a redirect, only the host is told: the rest may hold a secret. */
-function hostOf(location: string, { href }: URL): string {
-  return location !== '' && URL.canParse(location, href) ? ` to ${new URL(location, href).host}` : ''
+function hostOf(location: string, { href }: URL, secrets: readonly Secret[] = []): string {
+  if (location === '' || !URL.canParse(location, href)) return ''
+  const { host } = new URL(location, href)
+  return holdsSecret(host, secrets) ? '' : ` to ${host}`
 }

@@ -57,9 +57,14 @@ export function endpointUrl(settings: Endpoint, org?: OrgId): string {
   return endpointBase(settings).origin + endpointTarget(settings, org)
 }
 
-/** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`, or with the org id in its place. */
-export function endpointText(settings: Endpoint, org?: OrgId): string {
-  return `${settings.endpoint.method} ${endpointUrl(settings, org)}`
+/** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`. */
+export function endpointText(settings: Endpoint): string {
+  return `${settings.endpoint.method} ${withoutQuery(endpointUrl(settings))}`
+}
+
+/** A query may hold a key. */
+export function withoutQuery(url: string): string {
+  return url.replace(/\?.*/s, '')
 }
 
 /** The path below `baseUrl` that is the endpoint, and so is closed to apps; undefined if the endpoint lies elsewhere. */

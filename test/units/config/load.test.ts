@@ -191,6 +191,25 @@ describe('a wrong configuration', () => {
     expect(lines[0]).toContain('contains ":" or a control character')
     expect(lines.join('\n')).not.toContain('hunter2')
   })
+
+  test.each([
+    ['TOKENS_FORM', 'client_secret=hunter2'],
+    ['TOKENS_FORM', 'hunter2'],
+    ['TOKENS_JSON', '{"client_secret":"hunter2"}'],
+    ['TOKENS_ENDPOINT', 'PATCH /token?code=hunter2'],
+    ['ROUTES_ALLOW', 'Authorization: hunter2'],
+    ['LOG_LEVEL', 'password=hunter2'],
+  ])('a value that may hold a secret is not repeated either: OAP_%s=%s', async (name, text) => {
+    const lines = await refusalWith({ [`OAP_${name}`]: text })
+    expect(lines.join()).toContain(`(OAP_${name})`)
+    expect(lines.join()).not.toContain('hunter2')
+    const key = name.toLowerCase().replace('_', '.')
+    const ofFile = await loadFile(`${key.replace('.', ': { ')}: ${JSON.stringify(text)} }`).catch(
+      (error: Error) => error.message,
+    )
+    expect(ofFile).toContain(key)
+    expect(ofFile).not.toContain('hunter2')
+  })
 })
 
 describe('the environment', () => {

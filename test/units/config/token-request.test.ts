@@ -73,7 +73,7 @@ describe('a token request is refused', () => {
 
   test('the content stands in a file only', async () => {
     expect(await refusalWith({ OAP_TOKENS_FORM: '{a: b}' })).toEqual([
-      expect.stringContaining('tokens.form (OAP_TOKENS_FORM): "{a: b}" is not a mapping of names and text'),
+      expect.stringContaining('tokens.form (OAP_TOKENS_FORM): is not a mapping of names and text'),
     ])
   })
 })

@@ -423,6 +423,7 @@ test('no failure contains the secret, the App key or the reply of the endpoint',
     { status: 500, content: `Basic ${service.tokens.apiKey}` },
     { content: `{"orgAccessToken":"${service.tokens.marker} with a space"}` },
     { status: 302, fields: ['Location', `http://x/?${service.tokens.marker}`] },
+    { status: 302, fields: ['Location', `http://${Buffer.from(service.tokens.appSecret).toString('hex')}.example`] },
     ...echoesOf(service.tokens.appSecret).map((message) => ({ status: 403, content: JSON.stringify({ message }) })),
     { status: 400, content: JSON.stringify({ error: { message: service.tokens.apiKey } }) },
   ]

@@ -120,7 +120,9 @@ describe('the proof of the App', () => {
 test('what people read, and what is closed to apps', () => {
   const text = (endpoint: string) => endpointText(settingsOf(endpoint))
   expect(text('/v2/orgs/{orgId}/access')).toBe('POST https://api.example.com/prefix/v2/orgs/{orgId}/access')
-  expect(text('https://login.example.com/{orgId}/token')).toBe('POST https://login.example.com/{orgId}/token')
+  const elsewhere = 'https://login.example.com/{orgId}/token'
+  expect(text(elsewhere)).toBe(`POST ${elsewhere}`)
+  expect(text(`${elsewhere}?code=key`), 'a query may hold a key').toBe(`POST ${elsewhere}`)
   expect(
     [
       '/v2/oauth/token?x=1',
