@@ -3,10 +3,11 @@
  * fails pauses its own Org alone.
  */
 
+import assert from 'node:assert/strict'
 import { LRUCache } from 'lru-cache'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
-import type { AccessToken, MintOptions, MintReason, TokenSource } from './token-source.ts'
+import { type AccessToken, isAhead, type MintOptions, type MintReason, type TokenSource } from './token-source.ts'
 
 export interface BudgetOptions {
   /** The wait of a request, all calls and the waits between them. */
@@ -75,14 +76,14 @@ export class Budget implements TokenSource {
     const refusal = this.refusalOf(org)
     if (refusal !== undefined) throw refusal
     const { mintTimeoutMs } = this.#options
-    const { requester, isWanted } = options
+    const { reason, awaitedBy } = options
     const startedAt = performance.now()
     // Never below zero: the process may have stood still.
     const restMs = (share = 1) => Math.max(startedAt + mintTimeoutMs * share - performance.now(), 0)
     for (let calls = 0, failure: TokenError | undefined; ; calls += 1) {
-      // A mint for which nobody waits from the start has time.
-      const longestMs = isWanted === undefined && failure === undefined ? undefined : restMs(LATEST_CALL)
-      const leave = await this.#turns.enter({ isTroubled: this.#troubles.has(org), requester, isWanted, longestMs })
+      const hasTime = isAhead(reason) && failure === undefined
+      const ask = { isTroubled: this.#troubles.has(org), isAhead: isAhead(reason), awaitedBy }
+      const leave = await this.#turns.enter({ ...ask, longestMs: hasTime ? undefined : restMs(LATEST_CALL) })
       if (leave === undefined) {
         if (failure !== undefined) this.#note(org, failure)
         throw failure ?? OVER_BUDGET
@@ -192,18 +193,16 @@ export class Budget implements TokenSource {
   }
 }
 
-interface Ask {
+interface Ask extends Pick<MintOptions, 'awaitedBy'> {
   /** The last call for the Org failed. */
   readonly isTroubled: boolean
-  readonly requester?: object | undefined
-  readonly isWanted?: (() => boolean) | undefined
+  /** It is begun even if nobody waits. */
+  readonly isAhead: boolean
   /** The longest wait. Without it, there is no limit. */
   readonly longestMs?: number | undefined
 }
 
 interface Waiter extends Ask {
-  /** How often its requester had asked before, lately. */
-  readonly rank: number
   readonly end: (leave?: () => void) => void
 }
 
@@ -215,16 +214,16 @@ interface Limits {
 
 /** Calls may run so far ahead of an even pace. The pace is slower in return, so that no second has more than the rate. */
 const BURST_MS = 100
-/** Asks are counted anew after this time. */
+/** The calls of a requester are counted anew after this time. */
 const COUNTED_MS = 10_000
 
 /** Lets calls in, one after the other. */
 export class Turns {
   readonly #limits: () => Limits
-  /** In the order of their turns. */
+  /** In the order in which they came. */
   readonly #waiters: Waiter[] = []
-  /** How often a requester asked lately. A connection that has closed is forgotten. */
-  #asks = new WeakMap<object, number>()
+  /** How many calls a requester had lately. A connection that has closed is forgotten. */
+  #calls = new WeakMap<object, number>()
   #countedUntil = Number.NEGATIVE_INFINITY
   #underway = 0
   #troubledUnderway = 0
@@ -237,28 +236,21 @@ export class Turns {
   }
 
   /**
-   * Resolves when the call may begin, with a function that gives its place back; with undefined, if nobody wants the call any more
-   * or it waited too long. A call without a requester counts as the first of one.
+   * Resolves when the call may begin, with a function that gives its place back; with undefined, if nobody waits for the call any more
+   * or it waited too long.
    */
   enter(ask: Ask): Promise<(() => void) | undefined> {
-    const { requester = ask, isTroubled, longestMs } = ask
-    if (performance.now() >= this.#countedUntil) {
-      this.#asks = new WeakMap()
-      this.#countedUntil = performance.now() + COUNTED_MS
-    }
-    const rank = this.#asks.get(requester) ?? 0
-    this.#asks.set(requester, rank + 1)
     return new Promise((resolve) => {
       const end = (leave?: () => void) => {
         clearTimeout(timer)
-        this.#waiters.splice(this.#waiters.indexOf(waiter), 1)
+        const at = this.#waiters.indexOf(waiter)
+        assert(at >= 0)
+        this.#waiters.splice(at, 1)
         resolve(leave)
       }
-      const waiter = { ...ask, rank, end }
-      const timer = longestMs === undefined ? undefined : setTimeout(end, longestMs).unref()
-      const isAhead = (other: Waiter) =>
-        other.isTroubled === isTroubled ? other.rank <= rank : isTroubled && !other.isTroubled
-      this.#waiters.splice(this.#waiters.findLastIndex(isAhead) + 1, 0, waiter)
+      const waiter = { ...ask, end }
+      const timer = ask.longestMs === undefined ? undefined : setTimeout(end, ask.longestMs).unref()
+      this.#waiters.push(waiter)
       this.#letIn()
     })
   }
@@ -266,21 +258,17 @@ export class Turns {
   /** Lets all in whose turn has come. The others come when a place is given back, or when the rate admits them. */
   #letIn(): void {
     clearTimeout(this.#timer)
-    for (;;) {
+    while (this.#waiters.length > 0) {
       const { places, rate } = this.#limits()
-      const placesOfTroubled = Math.max(Math.floor(places / 2), 1)
-      const waiter = this.#waiters.find((each) => !each.isTroubled || this.#troubledUnderway < placesOfTroubled)
-      if (waiter === undefined || this.#underway >= places) return
-      if (waiter.isWanted?.() === false) {
-        waiter.end()
-        continue
-      }
+      if (this.#underway >= places) return
       const now = performance.now()
       const at = this.#lastAt + (1_000 + BURST_MS) / rate
       if (at > now) {
         this.#timer = setTimeout(() => this.#letIn(), Math.ceil(at - now)).unref()
         return
       }
+      const waiter = this.#next(Math.max(Math.floor(places / 2), 1))
+      if (waiter === undefined) return
       this.#lastAt = Math.max(at, now - BURST_MS)
       this.#count(waiter, 1)
       waiter.end(() => {
@@ -288,6 +276,32 @@ export class Turns {
         this.#letIn()
       })
     }
+  }
+
+  /**
+   * First those whom a request waits for now; then, of these, those of Orgs in trouble; then the rest. In each, the requester with the
+   * fewest calls lately goes first. Ends those for whom nobody waits any more.
+   */
+  #next(placesOfTroubled: number): Waiter | undefined {
+    if (performance.now() >= this.#countedUntil) {
+      this.#calls = new WeakMap()
+      this.#countedUntil = performance.now() + COUNTED_MS
+    }
+    let next: Waiter | undefined
+    let [kind, calls] = [Number.POSITIVE_INFINITY, 0]
+    let requester: object | undefined
+    for (const waiter of [...this.#waiters]) {
+      const { isTroubled } = waiter
+      const by = waiter.awaitedBy?.()
+      const ofKind = by === undefined ? 2 : Number(isTroubled)
+      const ofRequester = (by && this.#calls.get(by)) ?? 0
+      if (by === undefined && !waiter.isAhead) waiter.end()
+      else if (isTroubled && this.#troubledUnderway >= placesOfTroubled) continue
+      else if (ofKind < kind || (ofKind === kind && ofRequester < calls))
+        [next, requester, kind, calls] = [waiter, by, ofKind, ofRequester]
+    }
+    if (requester !== undefined) this.#calls.set(requester, calls + 1)
+    return next
   }
 
   #count({ isTroubled }: Waiter, by: 1 | -1): void {

@@ -27,7 +27,9 @@ export interface TokenCacheOptions extends TokenRules {
 }
 
 /** Who waits for a mint. */
-export interface Waiter extends Pick<MintOptions, 'requester' | 'requestId'> {
+export interface Waiter extends Pick<MintOptions, 'requestId'> {
+  /** Its client connection or caller. */
+  readonly requester?: object | undefined
   /** Its client has left. */
   readonly hasLeft?: () => boolean
 }
@@ -126,17 +128,15 @@ export class TokenCache {
     return this.#mintFor(org, reason).token
   }
 
-  /** `waiter` waits for it, unless the reason is that nobody does. */
-  #mintFor(ofRequest: OrgId, reason: MintReason, waiter: Waiter = {}): Mint {
+  #mintFor(ofRequest: OrgId, reason: MintReason, waiter?: Waiter): Mint {
     const tokens = this.orgs.peek(ofRequest)
     if (tokens !== undefined && (tokens.minting === undefined || reason === 'rejected')) tokens.minting = reason
     const underway = this.#mints.get(ofRequest)
     if (underway !== undefined) return underway
     const org = copyOfOrgId(ofRequest)
-    const { requester, requestId } = waiter
-    const waiters = new Set([waiter])
-    const isWanted = reason === 'warm' || reason === 'refresh' ? undefined : () => Array.from(waiters).some(isHere)
-    const options = { reason, replaces: tokens?.current, requester, requestId, isWanted }
+    const waiters = new Set(waiter === undefined ? [] : [waiter])
+    const awaitedBy = () => requesterOf(waiters)
+    const options = { reason, replaces: tokens?.current, requestId: waiter?.requestId, awaitedBy }
     // False if the mint was purged meanwhile: then its result changes nothing here.
     const end = () => this.#mints.get(org)?.token === token && this.#mints.delete(org)
     const token: Promise<AccessToken> = this.#source.mint(org, options).then(
@@ -215,7 +215,11 @@ const ORG_SHARE = 2
 /** A small `listen.maxInFlight` keeps no cold Org out. */
 const LEAST_PLACES = 8
 
-const isHere = ({ hasLeft }: Waiter): boolean => hasLeft?.() !== true
+/** Of one that is still there. */
+function requesterOf(waiters: Iterable<Waiter>): object | undefined {
+  for (const waiter of waiters) if (waiter.hasLeft?.() !== true) return waiter.requester ?? waiter
+  return undefined
+}
 
 /**
  * Resolves after the delay, or settles like `sooner` if that comes first. Does not keep the process alive: no request waits any

@@ -47,16 +47,20 @@ export class AccessToken extends Secret {
 export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
 
+/** Nobody waits for it when it begins. */
+export const isAhead = (reason: MintReason | undefined): boolean => reason === 'warm' || reason === 'refresh'
+
 export interface MintOptions {
   readonly reason?: MintReason
   /** Id of the request that caused the mint, for the log. */
   readonly requestId?: string | undefined
-  /** The client connection or the caller that waits. Sources share their budget out fairly between them. */
-  readonly requester?: object | undefined
+  /**
+   * The client connection or the caller of one that waits now; undefined if nobody does. Sources share their budget out fairly between
+   * them. A call that nobody waits for is not begun, unless it is made ahead.
+   */
+  readonly awaitedBy?: (() => object | undefined) | undefined
   /** The token that the caller holds and wants replaced. A source that shares tokens never answers with it. */
   readonly replaces?: AccessToken | undefined
-  /** False once nobody waits any more: then a call that has not begun is not begun. Undefined if nobody waits from the start. */
-  readonly isWanted?: (() => boolean) | undefined
   /** The longest call, if it is to be shorter than usual. */
   readonly withinMs?: number | undefined
 }

@@ -2,8 +2,11 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
 import { Budget, type BudgetOptions, Turns } from '../../../src/token/budget.ts'
+import { TokenCache } from '../../../src/token/token-cache.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../../../src/token/token-source.ts'
+import { TokenUse } from '../../../src/token/token-use.ts'
 import { fc } from '../../support/properties.ts'
+import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0 })
@@ -81,7 +84,7 @@ class World {
   mint(org = 'acme', options: MintOptions = {}): Outcome {
     const startedAt = now()
     const outcome: Outcome = {}
-    this.budget.mint(org as OrgId, { requester: {}, isWanted: () => true, ...options }).then(
+    this.budget.mint(org as OrgId, { awaitedBy: () => options, ...options }).then(
       () => Object.assign(outcome, { code: 'ok', tookMs: now() - startedAt }),
       (error: TokenError) => Object.assign(outcome, { code: error.code, error, tookMs: now() - startedAt }),
     )
@@ -222,9 +225,9 @@ describe('a 401', () => {
     await world.call('bad-0', fails(REJECTED))
     world.endpoint.behave = (org) => ({ ms: 30, ...(org === 'good' ? {} : fails(REJECTED)) })
     await advance(200)
-    for (const org of orgs(2, 'worse')) world.mint(org, { requester: world })
+    for (const org of orgs(2, 'worse')) world.mint(org, { awaitedBy: () => world })
     await advance(150)
-    for (const org of ['bad-0', 'worse-2']) world.mint(org, { requester: world })
+    for (const org of ['bad-0', 'worse-2']) world.mint(org, { awaitedBy: () => world })
     await advance(4_500)
     const calls = world.endpoint.calls.slice(1)
     expect(calls.map(({ org }) => org)).toEqual(['worse-0', 'worse-1', 'worse-2', 'bad-0'])
@@ -336,7 +339,7 @@ describe('the trouble of some is not that of others', () => {
   test('the memory is bounded, whatever the number of Orgs', async () => {
     const world = new World({ maxOrgs: 100, refusalTtlMs: 60_000, mintRate: 1e9 })
     world.endpoint.behave = () => fails(DOWN, { retryAfterSeconds: 60 })
-    for (let i = 0; i < 1_000; i += 1) world.mint(`org-${i}`, { isWanted: undefined })
+    for (let i = 0; i < 1_000; i += 1) world.mint(`org-${i}`, { reason: 'refresh', awaitedBy: () => undefined })
     await advance(5_000)
     expect(world.endpoint.calls).toHaveLength(1_000)
     expect(world.budget.troubled).toHaveLength(100)
@@ -348,7 +351,7 @@ describe('turns', () => {
     const world = new World({ mintConcurrency: 4 })
     world.endpoint.behave = () => ({ ms: 100 })
     const flood = {}
-    for (const org of orgs(1_000, 'flood')) world.mint(org, { requester: flood })
+    for (const org of orgs(1_000, 'flood')) world.mint(org, { awaitedBy: () => flood })
     await advance(1_000)
     const one = world.mint('one')
     await advance(300)
@@ -361,8 +364,8 @@ describe('turns', () => {
     world.endpoint.behave = (org) => (org === 'slow' ? { ms: 2_000 } : {})
     let isWanted = true
     world.mint('slow')
-    const left = world.mint('left', { isWanted: () => isWanted })
-    const background = world.mint('background', { isWanted: undefined })
+    const left = world.mint('left', { awaitedBy: () => (isWanted ? world : undefined) })
+    const background = world.mint('background', { reason: 'refresh', awaitedBy: () => undefined })
     await advance(1_000)
     isWanted = false
     await advance(1_001)
@@ -377,20 +380,43 @@ describe('turns', () => {
     expect(third).toMatchObject({ tookMs: 1_800, error })
   })
 
-  // A mint ahead of an end that stays behind a flood holds up the requests that join it when the token has ended.
-  test('mints for which nobody waits are not behind a flood, however many there were', async () => {
-    const world = new World({ mintRate: 100 })
-    const ahead = (org: string) => world.mint(org, { requester: undefined, isWanted: undefined })
-    for (const org of orgs(50, 'ahead')) ahead(org)
-    await advance(1_000)
-    let last: Outcome = {}
-    for (let ms = 0; ms < 4_000; ms += 5) {
-      world.mint(`flood-${ms}`)
-      if (ms === 1_000) last = ahead('last')
-      await advance(5)
+  /** `count` mints ahead of an end, for which nobody waits, at ten a second. */
+  const renewing = (count: number) => {
+    const { budget, endpoint } = new World({ mintRate: 10, mintTimeoutMs: 10_000 })
+    const cache = new TokenCache(TOKEN_CACHE_OPTIONS, budget)
+    for (const org of orgs(count, 'ahead')) cache.mint(org as OrgId, 'refresh').catch(() => undefined)
+    /** When the requests of these Orgs had a token. */
+    const obtain = (names: readonly string[], requester: object = {}) => {
+      const times: number[] = []
+      for (const org of names) {
+        const request = { org: org as OrgId, requester, repeatability: { isKept: true, isSafe: true } }
+        new TokenUse(cache, request).obtain().then(() => times.push(now()))
+      }
+      return times
     }
-    expect(last).toMatchObject({ code: 'ok' })
-    expect(last.tookMs).toBeLessThan(2_000)
+    return { endpoint, obtain }
+  }
+
+  test('renewals for which nobody waits go after requests that wait', async () => {
+    const { endpoint, obtain } = renewing(240)
+    await advance(1_000)
+    const waiting = obtain(orgs(34, 'new'))
+    await advance(8_000)
+    expect(waiting).toHaveLength(34)
+    expect(Math.max(...waiting)).toBeLessThanOrEqual(1_000 + 35 * 110)
+    expect(endpoint.calls.length, 'and fill the rest').toBeGreaterThan(75)
+  })
+
+  test('a renewal that a request joins goes first, and by the share of its requester', async () => {
+    const { obtain } = renewing(240)
+    await advance(1_000)
+    const joined = obtain(orgs(240, 'ahead').slice(200))
+    await advance(500)
+    const modest = obtain(['new'])
+    await advance(8_000)
+    expect([joined.length, modest.length]).toEqual([40, 1])
+    expect(modest[0]).toBeLessThanOrEqual(1_500 + 250)
+    expect(Math.max(...joined)).toBeLessThanOrEqual(1_000 + 42 * 110)
   })
 
   const ask = fc.record({
@@ -414,7 +440,7 @@ describe('turns', () => {
       let troubled = 0
       for (const { afterMs, lastsMs, isTroubled, requester } of asks) {
         await advance(afterMs)
-        turns.enter({ isTroubled, requester: requesters[requester] }).then((leave) => {
+        turns.enter({ isTroubled, awaitedBy: () => requesters[requester], isAhead: false }).then((leave) => {
           begun.push(now())
           underway += 1
           if (isTroubled) troubled += 1

@@ -146,16 +146,16 @@ describe('waiting', () => {
     expect(await obtain()).toEqual({ token, result: 'hit' })
   })
 
-  test('a call is wanted as long as anybody is still there', async () => {
+  test('a call is awaited as long as anybody is still there', async () => {
     const { source, use } = setUp()
     const left = [false, false]
     const waiting = [use(ACME, () => left[0] === true).obtain(), use(ACME, () => left[1] === true).obtain()]
-    const { isWanted } = source.last.options
-    expect(isWanted?.()).toBe(true)
+    const { awaitedBy } = source.last.options
+    expect(awaitedBy?.()).toBeDefined()
     left[0] = true
-    expect(isWanted?.()).toBe(true)
+    expect(awaitedBy?.()).toBeDefined()
     left[1] = true
-    expect(isWanted?.()).toBe(false)
+    expect(awaitedBy?.()).toBeUndefined()
     await source.last.issue()
     await Promise.all(waiting)
   })
