@@ -271,6 +271,8 @@ export const RESPONSE_NOT_READ = 'response_not_read'
 export const LIMITS = {
   'listen.maxConnections': 'Too many connections were open: repeat the request later, or raise listen.maxConnections.',
   'listen.maxInFlight': 'As many requests are in flight as listen.maxInFlight allows.',
+  'requests of one Org':
+    'Of the requests in flight, this Org (or the App itself) has three quarters of listen.maxInFlight, the most for one.',
   'waiting requests': 'Half of the requests that listen.maxInFlight allows wait for tokens already.',
   'waiting requests of one Org':
     'A quarter of the requests that listen.maxInFlight allows wait for a token of this Org already.',

@@ -91,7 +91,9 @@ const listen = group('The listener for apps.', {
     'Refuses requests with `X-Forwarded-For`, `Forwarded` or `X-Real-IP`: they came through another proxy.',
   ),
   maxConnections: count(4096, 1, 1_000_000).describe('Most client connections at once.'),
-  maxInFlight: count(2048, 1, 1_000_000).describe('Most requests at once; the next one gets 503 `overloaded`.'),
+  maxInFlight: count(2048, 1, 1_000_000).describe(
+    'Most requests at once, of one Org at most three quarters of them; the next one gets 503 `overloaded`.',
+  ),
   maxHeadSizeBytes: size('16KiB', '4KiB', '64KiB').describe(
     'Most of the head of a request: request line and headers. A larger one gets 431 `request_head_too_large`.',
   ),

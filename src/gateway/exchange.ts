@@ -8,7 +8,6 @@
 
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
-import type { Caller } from '../callers/callers.ts'
 import { type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
@@ -63,7 +62,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   readonly #credential: RequestCredential
   readonly #content: ClientContent | undefined
   /** It is in flight no more. */
-  readonly #onEnd: (caller: Caller | undefined) => void
+  readonly #onEnd: (request: Admitted) => void
   readonly awaitsProof = false
   /** Set before anybody is called: what ends a request calls others, and they may call back. */
   isOver = false
@@ -81,7 +80,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     client: Client,
     request: Admitted,
     startedAt: number,
-    onEnd: (caller: Caller | undefined) => void,
+    onEnd: (request: Admitted) => void,
   ) {
     const { requestId, orgId, method, path, caller, traceparent } = request
     this.#gateway = gateway
@@ -354,7 +353,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   #end(): void {
     assert(this.isOver)
     this.record.ended(this.#gateway.observer, this.#content?.receivedBytes ?? 0, this.#response.contentBytes)
-    this.#onEnd(this.#request.caller)
+    this.#onEnd(this.#request)
     clearTimeout(this.#continuing)
     this.#credential.end()
     this.#content?.dropKept()

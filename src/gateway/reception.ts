@@ -6,11 +6,18 @@ import type { Caller, CallerRefusal } from '../callers/callers.ts'
 import type { Failure } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from '../listener/request-handler.ts'
-import type { Admission, AdmissionRules, Admitted, Refusal } from './admission.ts'
+import type { OrgId } from '../org-id.ts'
+import type { Admission, AdmissionRules, Admitted } from './admission.ts'
 import { type KnownHead, type RefusalDesk, UnadmittedRequest } from './unadmitted-request.ts'
 
 /** What is known of a request that may be carried out. */
-interface Admissible extends Pick<Admitted, 'verdict' | 'orgId' | 'caller'>, Partial<Pick<Admitted, 'dropsCookie'>> {}
+interface Admissible extends Holder, Pick<Admitted, 'verdict'>, Partial<Pick<Admitted, 'dropsCookie'>> {}
+
+/** Who has a request in flight. */
+type Holder = Pick<Admitted, 'orgId' | 'caller'>
+
+/** Of `maxInFlight`, rounded up: the most for one Org, or for all requests without one. */
+const ORG_SHARE = 3 / 4
 
 export interface ReceptionOptions<A extends Admissible> {
   readonly allowRemote: boolean
@@ -25,12 +32,12 @@ export interface ReceptionOptions<A extends Admissible> {
     client: Client,
     verified: Caller | CallerRefusal | undefined,
   ) => A | Exclude<Admission, Admitted>
-  /** Carries it out. `startedAt`, in monotonic milliseconds: its head had arrived. `onEnd` gets its caller. */
+  /** Carries it out. `startedAt`, in monotonic milliseconds: its head had arrived. */
   readonly serve: (
     admitted: A,
     client: Client,
     startedAt: number,
-    onEnd: (caller: Caller | undefined) => void,
+    onEnd: (admitted: Holder) => void,
   ) => RequestInProgress
   /** For requests that are not admitted. */
   readonly refusals: RefusalDesk
@@ -40,6 +47,8 @@ export class Reception<A extends Admissible> implements RequestHandler {
   readonly #options: ReceptionOptions<A>
   /** Requests that were admitted. */
   #admitted = 0
+  /** The same by Org. */
+  readonly #byOrg = new Map<OrgId | undefined, number>()
   /** Requests whose JWT is being verified. Anyone can send such a JWT, so they take no place from callers that are known. */
   readonly #unproven = new Set<UnadmittedRequest>()
   #isDraining = false
@@ -97,8 +106,9 @@ export class Reception<A extends Admissible> implements RequestHandler {
   }
 
   #serve(admitted: A, client: Client, startedAt: number): RequestInProgress {
-    const { caller, dropsCookie } = admitted
+    const { caller, orgId, dropsCookie } = admitted
     this.#admitted++
+    this.#byOrg.set(orgId, (this.#byOrg.get(orgId) ?? 0) + 1)
     if (caller !== undefined) caller.usage.inFlight++
     if (dropsCookie === true) this.cookieDroppedAt = startedAt
     client.wasAdmitted = true
@@ -106,9 +116,12 @@ export class Reception<A extends Admissible> implements RequestHandler {
     return this.#options.serve(admitted, client, startedAt, this.#ended)
   }
 
-  readonly #ended = (caller: Caller | undefined) => {
+  readonly #ended = ({ orgId, caller }: Holder) => {
     this.#admitted--
-    assert(this.#admitted >= 0)
+    const left = (this.#byOrg.get(orgId) ?? 0) - 1
+    assert(this.#admitted >= 0 && left >= 0)
+    if (left === 0) this.#byOrg.delete(orgId)
+    else this.#byOrg.set(orgId, left)
     if (caller === undefined) return
     caller.usage.inFlight--
     assert(caller.usage.inFlight >= 0)
@@ -136,10 +149,12 @@ export class Reception<A extends Admissible> implements RequestHandler {
   }
 
   /** Why a request that may be carried out is not. */
-  #lackOfRoom({ orgId, caller }: Admissible): (Failure & Pick<Refusal, 'orgId' | 'caller'>) | undefined {
+  #lackOfRoom({ orgId, caller }: Admissible): (Failure & Holder) | undefined {
     if (this.#isDraining) return { code: 'draining', orgId, caller }
     const { maxInFlight, callerShare = 1 } = this.#options
     if (this.#admitted >= maxInFlight) return { code: 'overloaded', limit: 'listen.maxInFlight', orgId, caller }
+    if ((this.#byOrg.get(orgId) ?? 0) >= Math.ceil(maxInFlight * ORG_SHARE))
+      return { code: 'overloaded', limit: 'requests of one Org', orgId, caller }
     if (caller?.hasRoom === false) return { code: 'overloaded', limit: 'callers[].maxInFlight', orgId, caller }
     const isAtShare = caller !== undefined && caller.usage.inFlight >= Math.max(1, maxInFlight * callerShare)
     return isAtShare ? { code: 'overloaded', limit: 'caller share', orgId, caller } : undefined

@@ -1,6 +1,5 @@
 /** One request of a sidecar, `POST /v1/orgs/{orgId}/token`, and its answer. */
 
-import type { Caller } from '../callers/callers.ts'
 import { type Failure, TokenError } from '../errors.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
@@ -28,7 +27,7 @@ export class TokenRequest implements RequestInProgress {
   readonly #client: Client
   readonly #response: Client['response']
   readonly #admitted: AdmittedTokenRequest
-  readonly #onEnd: (caller: Caller) => void
+  readonly #onEnd: (admitted: AdmittedTokenRequest) => void
   readonly #record: RequestRecord
   #content: Buffer = Buffer.alloc(0)
   /** Until all of it is here: nobody holds a place by half a request. */
@@ -42,7 +41,7 @@ export class TokenRequest implements RequestInProgress {
     client: Client,
     admitted: AdmittedTokenRequest,
     startedAt: number,
-    onEnd: (caller: Caller) => void,
+    onEnd: (admitted: AdmittedTokenRequest) => void,
   ) {
     const { orgId, caller, hasContent } = admitted
     this.#desk = desk
@@ -103,7 +102,7 @@ export class TokenRequest implements RequestInProgress {
     clearTimeout(this.#timer)
     this.#record.ended(this.#desk.observer, this.#content.length, this.#response.contentBytes)
     this.#desk.observer.tokenAsked(outcome)
-    this.#onEnd(this.#admitted.caller)
+    this.#onEnd(this.#admitted)
   }
 
   // ---- what the client's connection tells

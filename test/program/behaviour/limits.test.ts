@@ -24,8 +24,9 @@ test('one request too many gets 503, until a place is free', async () => {
   const { gate, ...options } = gated()
   const { service, proxy } = await startBoth(options, { 'listen.maxInFlight': '8' })
   expect((await request(proxy.port, get('/v2/first', 'acme'))).status).toBe(200) // few may wait for a token
-  const inFlight = Array.from({ length: 8 }, () => request(proxy.port, get('/v2/x', 'acme')))
-  await service.origin.waitFor(() => service.requests.length === 9)
+  expect((await request(proxy.port, get('/v2/first', 'globex'))).status).toBe(200)
+  const inFlight = Array.from({ length: 8 }, (_, i) => request(proxy.port, get('/v2/x', i < 4 ? 'acme' : 'globex')))
+  await service.origin.waitFor(() => service.requests.length === 10)
   // Answered at once, while all of those are still open.
   const refused = await request(proxy.port, get('/v2/refused', 'acme'))
   expect(refused.status).toBe(503)
@@ -36,6 +37,30 @@ test('one request too many gets 503, until a place is free', async () => {
   gate.open()
   for (const response of await Promise.all(inFlight)) expect(response.status).toBe(200)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
+})
+
+test.each([
+  ['one slow Org', 'acme', '/v2/x'],
+  ['slow requests of the App', undefined, '/v2/app'],
+])('%s gets three quarters of listen.maxInFlight, and another Org is served', async (_, org, target) => {
+  const { gate, ...options } = gated()
+  const settings = { 'listen.maxInFlight': '9', appRoutes: 'GET /v2/app' }
+  const { service, proxy } = await startBoth({ ...options, acceptsAnyToken: true }, settings)
+  const raw = org === undefined ? `GET ${target} HTTP/1.1\r\nHost: localhost\r\n\r\n` : get(target, org)
+  for (const each of ['acme', 'globex']) {
+    expect((await request(proxy.port, get('/v2/first', each))).status).toBe(200) // few may wait for a token
+  }
+  const slow = Array.from({ length: 7 }, () => request(proxy.port, raw))
+  await service.origin.waitFor(() => service.requests.length === 9)
+  const refused = await request(proxy.port, raw)
+  expect(refused.status).toBe(503)
+  const detail = expect.stringContaining('three quarters of listen.maxInFlight')
+  expect(problemOf(refused)).toMatchObject({ code: 'overloaded', detail })
+  expect(proxy.logs.find(({ status }) => status === 503)).toMatchObject({ reason: 'requests of one Org' })
+  expect((await request(proxy.port, get('/v2/first', 'globex'))).status).toBe(200)
+  gate.open()
+  for (const response of await Promise.all(slow)) expect(response.status).toBe(200)
+  expect((await request(proxy.port, raw)).status).toBe(200)
 })
 
 test.each([
