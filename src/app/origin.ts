@@ -87,6 +87,7 @@ export function openOrigin(
     socketPath,
     connections,
     connectTimeoutMs: origin.connectTimeoutMs,
+    keepAliveTimeoutMs: origin.keepAliveTimeoutMs,
     maxConnectionAgeMs: origin.maxConnectionAgeMs,
     tunnel: tunnelFor(baseUrl, proxies, origin.connectTimeoutMs, live.lookup),
     lookup: live.lookup,

@@ -122,6 +122,9 @@ const origin = group('The connections to the service.', {
   connections: count(256, 1, 65_535).describe(
     'Most connections to the service at once, also for repeats and WebSocket handshakes. One Org gets at most three quarters of them.',
   ),
+  keepAliveTimeoutMs: duration('4s').describe(
+    'How long an idle connection to the service is kept; or what the service announces (`Keep-Alive`), less a second, if that is less. Set it below the idle timeout of the service.',
+  ),
   maxConnectionAgeMs: duration('10m').describe(
     'An older connection closes after its response, so that traffic follows DNS and load balancers. Jittered by a fifth.',
   ),

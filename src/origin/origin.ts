@@ -10,13 +10,12 @@ import { Connector, type ConnectorOptions } from './connector.ts'
 /** No time limit if it is left out. */
 export interface OriginOptions extends ConnectorOptions, Partial<TimeLimits> {
   readonly connections: number
+  /** An idle connection is kept for so long, or for as long as the service states if that is less. Not at all if left out. */
+  readonly keepAliveTimeoutMs?: number | undefined
   /** An older connection takes no further request. No limit if left out. */
   readonly maxConnectionAgeMs?: number | undefined
 }
 
-/** Life of an idle connection if the service does not state one. Servers in common use keep theirs for as long or longer. */
-const KEEP_ALIVE_SECONDS = 5
-const MAX_KEEP_ALIVE_MS = 600_000
 /** The service's clock started earlier, and our next request takes time to arrive. */
 const KEEP_ALIVE_MARGIN_MS = 1_000
 /** Time limits end this much later, or a quarter of the limit if that is less. An idle connection is not used again in that time. */
@@ -113,9 +112,10 @@ export class Origin implements AttemptPlace, ConnectionPool {
     this.#waiting.splice(at, 1)
   }
 
-  freed(connection: Connection, keepAliveSeconds = KEEP_ALIVE_SECONDS): void {
+  freed(connection: Connection, keepAliveSeconds = Number.POSITIVE_INFINITY): void {
+    const { keepAliveTimeoutMs = 0 } = this.#options
     const now = performance.now()
-    const keptMs = Math.min(keepAliveSeconds * 1_000, MAX_KEEP_ALIVE_MS) - KEEP_ALIVE_MARGIN_MS
+    const keptMs = Math.min(keepAliveTimeoutMs, keepAliveSeconds * 1_000 - KEEP_ALIVE_MARGIN_MS)
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
     if (connection.expiresAt <= now) connection.destroy()
     else {

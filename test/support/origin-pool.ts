@@ -53,7 +53,7 @@ export async function startOriginPool(
 ): Promise<OriginPool> {
   const server = await startOrigin(script, options.secureContext === undefined ? {} : { tls: certificate('localhost') })
   const baseUrl = new URL(server.url)
-  const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000 }
+  const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000, keepAliveTimeoutMs: 600_000 }
   return new OriginPool(new Origin({ ...basis, ...options }), server)
 }
 

@@ -16,9 +16,9 @@ test.each([
   ['the end of the connection', 'POST', ''],
 ])('a process that was stopped sees %s before it writes a request', async (_, method, surplus) => {
   await using service = await startService({
-    script: (seen) => ({ fields: ['Keep-Alive', 'timeout=600'], content: service.orgOf(seen) ?? '' }),
+    script: (seen) => ({ content: service.orgOf(seen) ?? '' }),
   })
-  await using proxy = await startProxyProcess(service)
+  await using proxy = await startProxyProcess(service, { settings: { 'origin.keepAliveTimeout': '1h' } })
   await request(proxy.port, get('/v2/x', 'victim')) // the token is cached
   await request(proxy.port, get('/v2/x', 'stranger'))
   const idle = service.requests.at(-1)?.connection

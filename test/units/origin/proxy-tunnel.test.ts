@@ -46,6 +46,7 @@ async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
     baseUrl,
     connections: 2,
     connectTimeoutMs,
+    keepAliveTimeoutMs: 4_000,
     tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo)), connectTimeoutMs),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })
