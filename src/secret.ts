@@ -99,3 +99,11 @@ function bare(text: string): string {
     .replaceAll('_', '/')
     .replace(/[\s\\\p{C}=]+/gu, '')
 }
+
+/** Fields of a request whose values nobody may see, by name. */
+export type SecretHeaders = Readonly<Record<string, { readonly content: Secret }>>
+
+/** Names and values in turn. */
+export function revealHeaders(headers: SecretHeaders = {}): string[] {
+  return Object.entries(headers).flatMap(([name, { content }]) => [name, content.reveal()])
+}

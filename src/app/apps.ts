@@ -30,9 +30,10 @@ export function openApps(
   sockets: InheritedSockets | undefined,
 ) {
   const { listen, baseUrl, replay, tokens } = config
+  const secretFields = new SecretFields(tokens.header)
   const gateway: Gateway = {
     credentials: side.credentials,
-    secretFields: new SecretFields(tokens.header),
+    secretFields,
     origin,
     baseUrl,
     tokens: side.tokens,
@@ -60,8 +61,13 @@ export function openApps(
     },
     reception,
   )
-  return entranceOf(listener, reception, rules, ({ callers, listen: { tls } }) => ({
+  const entrance = entranceOf(listener, reception, rules, ({ callers, listen: { tls } }) => ({
     socketPaths: callers.map(({ socket }) => socket),
     tls,
   }))
+  const use = (latest: Config) => {
+    secretFields.useOthers(latest.origin.secretHeaders)
+    entrance.use(latest)
+  }
+  return { ...entrance, use }
 }

@@ -18,6 +18,7 @@ interface EntranceSettings {
 export interface Entrance extends Part {
   readonly listener: Listener
   readonly reception: Pick<Reception<never>, 'requestsInFlight' | 'cookieDroppedAt'>
+  use(config: Config): void
   /** Returns the number of connections that were busy. */
   close(): number
 }

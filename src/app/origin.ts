@@ -120,6 +120,7 @@ export function openTokenEndpoint(
   credentials: AppCredentials,
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
+  latest = () => tokens,
 ): TokenSource {
   const { endpoint, form, json, field } = tokens
   return tokenEndpoint({
@@ -127,6 +128,9 @@ export function openTokenEndpoint(
     endpoint,
     form,
     json,
+    get secretHeaders() {
+      return latest().secretHeaders
+    },
     field,
     userAgent: USER_AGENT,
     credentials,

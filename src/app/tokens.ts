@@ -31,7 +31,8 @@ export class TokenSide implements Part {
   readonly minter: MinterSource | undefined
   readonly tokens: TokenCache
   readonly budget: Budget
-  #minterSettings: Config['minter']
+  /** Taken over last. */
+  #config: Config
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: Events
@@ -49,7 +50,7 @@ export class TokenSide implements Part {
   constructor(config: Config, origin: Origin, events: Events, fleet: Fleet | undefined) {
     const { tokens: settings } = config
     const appSecretFile = config.appSecretFile?.path
-    this.#minterSettings = config.minter
+    this.#config = config
     this.#warmOrgs = settings.warm
     this.#auth = settings.auth
     this.#origin = origin
@@ -57,7 +58,7 @@ export class TokenSide implements Part {
     const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
     const { url } = config.minter
     if (url !== undefined) {
-      this.minter = openMinterSource(url, config, origin, () => this.#minterSettings, {
+      this.minter = openMinterSource(url, config, origin, () => this.#config.minter, {
         minterAsked: (mint) => {
           if (isEnding()) return
           events.minterAsked(mint)
@@ -104,7 +105,14 @@ export class TokenSide implements Part {
       this.#events.mintSettled(mint)
       this.#askAgainAfter(mint)
     }
-    return openTokenEndpoint(config, this.#origin, credentials, { mintSettled }, () => this.reloadSecret())
+    return openTokenEndpoint(
+      config,
+      this.#origin,
+      credentials,
+      { mintSettled },
+      () => this.reloadSecret(),
+      () => this.#config.tokens,
+    )
   }
 
   /** The token endpoint rejects the App, and has never accepted it; at a sidecar, as its minter says. */
@@ -152,8 +160,8 @@ export class TokenSide implements Part {
     }
   }
 
-  use({ minter }: Config): void {
-    this.#minterSettings = minter
+  use(config: Config): void {
+    this.#config = config
   }
 
   close(): void {

@@ -21,7 +21,7 @@ import {
   settingsFrom,
   switchesFrom,
 } from '../probe/report.ts'
-import { Secret } from '../secret.ts'
+import { revealHeaders, Secret } from '../secret.ts'
 import { AppKey } from '../token/app-key.ts'
 import { closedPath, endpointText, endpointUrl, tokenRequest } from '../token/token-request.ts'
 import { readVersion, USER_AGENT } from '../version.ts'
@@ -93,7 +93,7 @@ async function ask(
   const startedAt = clock.now()
   const at = new Date().toISOString()
   const program = readVersion()
-  const call = { baseUrl, endpoint, form, json }
+  const call = { baseUrl, endpoint, form, json, secretHeaders: tokens.secretHeaders }
   const appKey = new AppKey(appId, appSecret, tokens.auth)
   const mintRequest = async (org: OrgId) =>
     tokenRequest(call, org, await appKey.prove(endpointUrl(call, org)), USER_AGENT)
@@ -102,9 +102,12 @@ async function ask(
   const open = (to: 'service' | 'endpoint') =>
     openWire(to === 'service' ? openOrigin(config, 1, live.service) : openMintOrigin(config, 1, live), timeoutMs)
   const pair = Buffer.from(`${appId}:${appSecret.reveal()}`).toString('base64')
-  const secrets = [appSecret, new Secret(pair)]
-  const credentials = (token?: Secret) =>
-    token === undefined ? [] : [header.name, header.before + token.reveal() + header.after]
+  const headers = Object.values({ ...config.origin.secretHeaders, ...tokens.secretHeaders })
+  const secrets = [appSecret, new Secret(pair), ...headers.map(({ content }) => content)]
+  const credentials = (token?: Secret) => [
+    ...(token === undefined ? [] : [header.name, header.before + token.reveal() + header.after]),
+    ...revealHeaders(config.origin.secretHeaders),
+  ]
   const asked = { baseUrl, path, field, userAgent: USER_AGENT, mintRequest, credentials }
   const asker = new Asker({ ...asked, secrets, open, signal, clock })
   try {

@@ -20,7 +20,16 @@ export interface Given {
 }
 
 /** Never quoted in a message: each could hold a secret in the wrong place. */
-const NEVER_QUOTED: readonly string[] = ['appId', 'appSecret', 'baseUrl', 'callers', 'fleet.store', 'minter.url']
+const NEVER_QUOTED: readonly string[] = [
+  'appId',
+  'appSecret',
+  'baseUrl',
+  'callers',
+  'fleet.store',
+  'minter.url',
+  'origin.secretHeaders',
+  'tokens.secretHeaders',
+]
 /** Text with a URL, a query, a name and its value (`client_secret=…`, `X-Key: …`, JSON) may hold one, in whatever setting. */
 const MAY_HOLD_SECRET = /:\/\/|[=?"]|: /
 
@@ -87,6 +96,9 @@ export class Draft {
     if (inner instanceof z.ZodObject && (inner === schema || given !== undefined)) {
       return this.#readMapping(inner, given ?? {}, at)
     }
+    if (inner instanceof z.ZodRecord && innermost(inner.valueType) === PATH && isMapping(given)) {
+      return this.#readFiles(inner, given, at)
+    }
     const element = inner instanceof z.ZodArray ? inner.element : undefined
     const isReadOneByOne = element instanceof z.ZodObject || (element !== undefined && innermost(element) === PATH)
     if (!isReadOneByOne || !Array.isArray(given) || given.length === 0) {
@@ -128,6 +140,14 @@ export class Draft {
       if (value !== undefined || isGiven) result.push([name, value])
     }
     return Object.fromEntries(result)
+  }
+
+  async #readFiles({ valueType }: z.ZodRecord, given: Readonly<Record<string, unknown>>, at: string): Promise<object> {
+    const entries: [string, unknown][] = []
+    for (const [name, path] of Object.entries(given)) {
+      entries.push([name, await this.read(valueType, path, `${at}[${name}]`)])
+    }
+    return Object.fromEntries(entries)
   }
 
   #refuseUnknown(prefix: string, name: string, known: readonly string[]): void {

@@ -58,6 +58,16 @@ export const secretFile = () => file(parseSecretBytes).optional()
 
 export const appSecretFile = () => file((bytes) => parseAppSecret(textOf(bytes))).optional()
 
+/** Values of fields, each in a file of its own. */
+export const secretHeaders = () =>
+  z
+    .record(
+      z.string(),
+      file(parseFieldValue),
+      'is not a mapping of field names and files: only a config file can hold one',
+    )
+    .optional()
+
 /** For `X-Proxy-Key`. */
 export const keyFile = () => file(parseKey).optional()
 
@@ -153,6 +163,15 @@ export function unfitFor(auth: AppAuth, secret: Secret): string | undefined {
   }
   if (algorithmOf(secret) !== undefined) return undefined
   return `is no private key that can sign for tokens.auth: ${auth}: give a PEM file, not encrypted, of RSA (2048 bits or more), P-256 or Ed25519`
+}
+
+/** It loses no blanks on its way, and ends no line (RFC 9110 §5.5). */
+function parseFieldValue(bytes: Buffer): Secret {
+  const value = parseSecretBytes(bytes)
+  if (/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(value.reveal())) return value
+  throw new Unsuitable(
+    'begins or ends with a blank, or has a character that is not visible ASCII: no field can carry it',
+  )
 }
 
 /** For `X-Proxy-Key`: a field value loses the blanks at its ends (RFC 9110 §5.5). */

@@ -230,6 +230,8 @@ export function reportOpenings(running: SoundSettings, resulting: SoundSettings,
     'routes.allow': isGone(running.routes.allow, resulting.routes.allow),
     'listen.callerKeyFile': 'callerKeyFile' in running.listen && !('callerKeyFile' in resulting.listen),
     'listen.tls.clientCaFile': 'clientCaFile' in running.listen.tls && !('clientCaFile' in resulting.listen.tls),
+    // Apps could send these fields themselves.
+    'origin.secretHeaders': 'secretHeaders' in running.origin && !('secretHeaders' in resulting.origin),
     'origin.caFile': 'caFile' in running.origin && !('caFile' in resulting.origin),
     // Every public CA would count for the minter.
     'minter.caFile': 'caFile' in running.minter && !('caFile' in resulting.minter),

@@ -31,6 +31,7 @@ import {
   parseAppSecret,
   privateKeyFile,
   secretFile,
+  secretHeaders,
 } from './files.ts'
 import {
   choice,
@@ -146,6 +147,11 @@ const origin = group('The connections to the service.', {
   sendCookies: flag(false).describe(
     'Sends `Cookie` on to the service. The cookie jar of an app sees one host for all Orgs, and would mix their sessions.',
   ),
+  secretHeaders: secretHeaders()
+    .describe(
+      'Fields that every request to the service gets, such as the key of an API gateway: their names, each with the file that holds the value. Apps cannot send them. In a file only.',
+    )
+    .meta(RELOADABLE),
   proxyFromEnv: flag(false).describe(
     'Uses `HTTPS_PROXY` and `HTTP_PROXY`, except for the hosts of `NO_PROXY` (names with their subdomains, subnets if the host is an address, ports, `*`). If off, the proxy ignores them with a warning.',
   ),
@@ -195,6 +201,9 @@ const tokens = group(
     header: parsedOr('Authorization: Bearer {token}', parseTokenHeader).describe(
       'The field that carries the token to the service: its name, and a text with `{token}` once (`X-Access-Token: {token}`, `Authorization: token {token}`). Apps cannot send that field, nor `Authorization`.',
     ),
+    secretHeaders: secretHeaders()
+      .describe('The same as `origin.secretHeaders`, for the call of the token endpoint, which gets no others.')
+      .meta(RELOADABLE),
     lifetimeMs: durationOrAuto('100ms').describe(
       'Age ahead of which every token is replaced. `auto`: only an end that the token or the answer states counts.',
     ),

@@ -1,10 +1,12 @@
 /** What contradicts itself in the settings of the token request. */
 
+import { hasMeaning, withDashes } from '../gateway/fields.ts'
 import { ORG_ID_SEGMENT } from '../org-id.ts'
 import { closedPath } from '../token/token-request.ts'
 import { isReadableOnTheWay } from './address.ts'
 import { unfitFor } from './files.ts'
 import type { Report, SoundSettings } from './relations.ts'
+import { NOT_FREE } from './types.ts'
 
 /** Secrets do not stand in settings. */
 const SECRET_NAMES: readonly string[] = ['client_secret', 'client_assertion', 'password', 'refresh_token']
@@ -13,6 +15,7 @@ export function reportTokenRequest(settings: SoundSettings, refuse: Report): voi
   reportContent(settings, refuse)
   reportEndpoint(settings, refuse)
   reportProof(settings, refuse)
+  reportSecretHeaders(settings, refuse)
 }
 
 function reportContent({ tokens }: SoundSettings, refuse: Report): void {
@@ -71,5 +74,25 @@ function reportProof({ tokens, appRoutes = [], minter, ...rest }: SoundSettings,
   })) {
     const problem = secret && unfitFor(auth, secret)
     if (problem !== undefined) refuse(key, problem)
+  }
+}
+
+function reportSecretHeaders({ origin, tokens, minter }: SoundSettings, refuse: Report): void {
+  if ('url' in minter && 'secretHeaders' in tokens) {
+    refuse('tokens.secretHeaders', 'is set, and so is minter.url: the minter calls the token endpoint')
+  }
+  for (const [key, headers = {}] of Object.entries({
+    'origin.secretHeaders': origin.secretHeaders,
+    'tokens.secretHeaders': tokens.secretHeaders,
+  })) {
+    const taken = new Map([[withDashes(tokens.header?.name ?? ''), 'tokens.header']])
+    for (const name of Object.keys(headers)) {
+      const at = `${key}[${name.slice(0, 64)}]`
+      const looks = withDashes(name.toLowerCase())
+      if (!/^[!#$%&'*+.^_`|~\w-]{1,64}$/.test(name)) refuse(key, 'has a name that is no field name')
+      else if (hasMeaning(name)) refuse(at, NOT_FREE)
+      else if (taken.has(looks)) refuse(at, `is the field of ${taken.get(looks)}: each needs one of its own`)
+      taken.set(looks, name)
+    }
   }
 }

@@ -4,7 +4,7 @@ import { createHash, timingSafeEqual } from 'node:crypto'
 import type { RoutePattern } from '../callers/callers.ts'
 import { hostsAt, type Place } from '../http1/host.ts'
 import { targetPrefix } from '../http1/target.ts'
-import type { Secret } from '../secret.ts'
+import type { Secret, SecretHeaders } from '../secret.ts'
 import type { AdmissionRules } from './admission.ts'
 import { fieldRulesBeside, type TokenField } from './fields.ts'
 
@@ -16,7 +16,7 @@ interface AdmissionSettings {
     readonly refuseForwarded: boolean
     readonly callerKeyFile?: { readonly content: Secret } | undefined
   }
-  readonly origin: { readonly sendCookies: boolean }
+  readonly origin: { readonly sendCookies: boolean; readonly secretHeaders?: SecretHeaders | undefined }
   readonly orgs: { readonly allow: readonly string[]; readonly pattern: RegExp }
   readonly routes: { readonly allow: readonly RoutePattern[]; readonly allowTokenEndpoint: boolean }
   readonly appRoutes: readonly RoutePattern[]
@@ -36,7 +36,7 @@ export function admissionRules(
     allowedOrgs: new Set(orgs.allow),
     allowedRoutes: routes.allow,
     sendCookies: origin.sendCookies,
-    fieldRules: fieldRulesBeside([tokens.header.name]),
+    fieldRules: fieldRulesBeside([tokens.header.name, ...Object.keys(origin.secretHeaders ?? {})]),
     isTokenEndpoint,
     allowTokenEndpoint: routes.allowTokenEndpoint,
     appRoutes,

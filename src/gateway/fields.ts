@@ -153,9 +153,9 @@ const requestFieldRule = remembering((name) => {
 /** What becomes of a field of this name. */
 export type FieldRules = (name: string) => RequestFieldRule
 
-/** The rules where the proxy sends fields with these lower-case names itself, so that clients cannot. */
+/** The rules where the proxy sends fields with these names itself, so that clients cannot. */
 export function fieldRulesBeside(ours: readonly string[]): FieldRules {
-  const more = ours.filter((name) => requestFieldRule(name) === plain)
+  const more = ours.map((name) => name.toLowerCase()).filter((name) => requestFieldRule(name) === plain)
   if (more.length === 0) return requestFieldRule
   const looks = new Set(more.map(withDashes))
   return remembering((name) => {
@@ -164,7 +164,8 @@ export function fieldRulesBeside(ours: readonly string[]): FieldRules {
   })
 }
 
-const withDashes = (name: string) =>
+/** As services see it that read `_` as `-`. */
+export const withDashes = (name: string) =>
   name
     .split(/[-_]+/)
     .filter((word) => word !== '')

@@ -60,7 +60,7 @@ export interface AskerOptions {
   readonly field: readonly string[]
   readonly userAgent: string
   readonly mintRequest: (org: OrgId) => Promise<CallRequest>
-  /** What shows the token to the service; undefined for a request without one. Names and values in turn. */
+  /** Fields with secrets for the service, with the token unless that is undefined: names and values in turn. */
   readonly credentials: (token: Secret | undefined) => readonly string[]
   /** No text that holds one of them is noted. */
   readonly secrets: readonly Secret[]

@@ -63,7 +63,8 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
         const outcome = await call(request, until - startedAt).then(
           (answer) => {
             status = answer.status
-            const secrets = [...credentials.secrets, proof, ...(replaces === undefined ? [] : [replaces])]
+            const headers = Object.values(options.secretHeaders ?? {}).map(({ content }) => content)
+            const secrets = [...credentials.secrets, proof, ...headers, ...(replaces === undefined ? [] : [replaces])]
             return reader.read(answer, org, startedAt, Date.now(), { key, secrets })
           },
           (error: unknown) => reader.meaningOfFailure(error),

@@ -3,6 +3,7 @@
 import { isSameOrigin } from '../http1/host.ts'
 import { targetPrefix } from '../http1/target.ts'
 import { ORG_ID_SEGMENT, type OrgId } from '../org-id.ts'
+import { revealHeaders, type SecretHeaders } from '../secret.ts'
 import type { AppAuth, AppProof } from './app-key.ts'
 
 export interface EndpointRoute {
@@ -19,6 +20,7 @@ export interface TokenRequestSettings {
   /** The content: names and values, in which `{orgId}` stands for the org id. At most one of the two. */
   readonly form?: Readonly<Record<string, string>> | undefined
   readonly json?: Readonly<Record<string, string>> | undefined
+  readonly secretHeaders?: SecretHeaders | undefined
 }
 
 export interface TokenRequest {
@@ -83,12 +85,13 @@ export function tokenRequest(
   userAgent: string,
 ): TokenRequest {
   const authorization = proof.place === 'authorization' ? ['authorization', proof.reveal()] : []
+  const secrets = [...authorization, ...revealHeaders(settings.secretHeaders)]
   const content = contentOf(settings, org, proof)
   const accept = ['accept', 'application/json', 'accept-encoding', 'identity', 'user-agent', userAgent]
   return {
     method: settings.endpoint.method,
     target: endpointTarget(settings, org),
-    fields: ['host', endpointBase(settings).host, ...authorization, ...accept, ...(content?.fields ?? [])],
+    fields: ['host', endpointBase(settings).host, ...secrets, ...accept, ...(content?.fields ?? [])],
     ...(content && { content: Buffer.from(content.text) }),
   }
 }

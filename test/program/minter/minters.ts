@@ -45,6 +45,7 @@ export async function startSidecar(
   minter: ProxyUnderTest | number,
   settings: ProxySettings = {},
   key = BILLING_KEY,
+  files: Readonly<Record<string, string>> = {},
 ): Promise<ProxyUnderTest> {
   const port = typeof minter === 'number' ? minter : minter.minterPort
   const sidecar = await startProxy(
@@ -55,7 +56,7 @@ export async function startSidecar(
       'admin.address': 'localhost:0',
       ...settings,
     },
-    { 'minter.key': key },
+    { 'minter.key': key, ...files },
   )
   onTestFinished(() => sidecar[Symbol.asyncDispose]())
   return sidecar

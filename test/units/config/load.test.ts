@@ -22,8 +22,10 @@ describe('the source of a value', () => {
     expect([config.proxies, config.fleet.store, config.listen.callerKeyFile]).toEqual([undefined, undefined, undefined])
     const unset = [...given].filter(([, { source }]) => source === 'not set').map(([key]) => key)
     expect(unset.filter((key) => !key.endsWith('File'))).toEqual([
+      'origin.secretHeaders',
       'tokens.form',
       'tokens.json',
+      'tokens.secretHeaders',
       'fleet.store',
       'fleet.username',
       'fleet.serverName',

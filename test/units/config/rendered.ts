@@ -5,7 +5,13 @@ import { declaration } from '../../../src/config/schema.ts'
 import { outsideName, type Setting, type SettingKey, settings } from '../../../src/config/settings.ts'
 
 const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
-const IN_FILE_ONLY: readonly SettingKey[] = ['callers', 'tokens.form', 'tokens.json']
+const IN_FILE_ONLY: readonly SettingKey[] = [
+  'callers',
+  'origin.secretHeaders',
+  'tokens.form',
+  'tokens.json',
+  'tokens.secretHeaders',
+]
 const TABLE_BEGIN = '<!-- settings:begin -->'
 const TABLE_END = '<!-- settings:end -->'
 

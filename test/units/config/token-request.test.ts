@@ -1,7 +1,7 @@
 import { generateKeyPairSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../../src/config/load.ts'
-import { GOOD, problemsOf, refusalOf, refusalWith, withFile } from './refusal.ts'
+import { GOOD, loadFile, problemsOf, refusalOf, refusalWith, withFile } from './refusal.ts'
 
 const pem = (key: { export(options: object): string | Buffer }, options: object = {}) =>
   String(key.export({ format: 'pem', type: 'pkcs8', ...options }))
@@ -75,6 +75,41 @@ describe('a token request is refused', () => {
     expect(await refusalWith({ OAP_TOKENS_FORM: '{a: b}' })).toEqual([
       expect.stringContaining('tokens.form (OAP_TOKENS_FORM): is not a mapping of names and text'),
     ])
+  })
+})
+
+const HEADERS = 'secretHeaders: { X-Key: a.key }'
+
+describe('fields with secrets are refused', () => {
+  test.each<[string, string]>([
+    ['origin: { secretHeaders: { Authorization: a.key } }', 'names a field that the proxy reads, sets or removes'],
+    ['origin: { secretHeaders: { X-Org-Id: a.key } }', 'names a field that the proxy reads'],
+    ['origin: { secretHeaders: { Transfer_Encoding: a.key } }', 'names a field that the proxy reads'],
+    [`tokens: { header: "X_Key: {token}", ${HEADERS} }`, 'is the field of tokens.header: each needs one of its own'],
+    ['origin: { secretHeaders: { X-Key: a.key, x_key: a.key } }', 'is the field of X-Key: each needs'],
+    ['origin: { secretHeaders: { "X Key": a.key } }', 'has a name that is no field name'],
+    ['origin: { secretHeaders: { X-Key: s3cret-itself } }', 'does not exist (ENOENT); paths here begin in'],
+    ['origin: { secretHeaders: { X-Key: two.key } }', 'has a second line'],
+    ['origin: { secretHeaders: { X-Key: blank.key } }', 'begins or ends with a blank'],
+    ['origin: { secretHeaders: { X-Key: umlaut.key } }', 'has a character that is not visible ASCII'],
+    ['origin: { secretHeaders: { X-Key: [a.key] } }', 'is not text'],
+    ['origin: { secretHeaders: { X-Key: } }', 'has no value'],
+    ['origin: { secretHeaders: s3cret-itself }', 'is not a mapping of field names and files'],
+  ])('%s', async (content, problem) => {
+    const files = { 'a.key': 'a', 'two.key': 'a\nb', 'blank.key': 'a ', 'umlaut.key': 'ä' }
+    const lines = await problemsOf(content, files)
+    expect(lines).toEqual([expect.stringContaining(problem)])
+    expect(lines[0]).not.toContain('s3cret')
+  })
+
+  test('those of the token call at a sidecar', async () => {
+    const { OAP_APP_ID: _, OAP_APP_SECRET: __, ...env } = GOOD
+    const sidecar = { ...env, OAP_MINTER_URL: 'unix:/run/minter.sock' }
+    const files = { 'a.key': 'a' }
+    expect(await problemsOf(`tokens: { ${HEADERS} }`, files, sidecar)).toEqual([
+      expect.stringContaining('tokens.secretHeaders (1:26): is set, and so is minter.url'),
+    ])
+    await expect(loadFile(`origin: { ${HEADERS} }`, files, sidecar)).resolves.toBeDefined()
   })
 })
 
