@@ -6,6 +6,7 @@
 
 import dns, { type LookupAddress } from 'node:dns'
 import type { LookupFunction } from 'node:net'
+import * as clock from './clock.ts'
 
 /** Whoever wants a connection waits for so long before it gets the last good addresses. */
 const LATE_MS = 500
@@ -61,7 +62,7 @@ class Name {
   #isClosed = false
   #wantedAt = 0
   /** Until the question is late, or is asked again. */
-  #timer: NodeJS.Timeout | undefined
+  #timer: clock.Timer | undefined
   /** Of the last question. */
   problem: string | undefined
 
@@ -75,7 +76,7 @@ class Name {
   }
 
   want(done: Done): void {
-    this.#wantedAt = performance.now()
+    this.#wantedAt = clock.now()
     this.#waiting.push(done)
     if (!this.#isAsking) this.#ask()
     else if (this.problem === LATE) this.#serve(this.#known)
@@ -83,13 +84,13 @@ class Name {
 
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
   }
 
   #ask(): void {
     this.#isAsking = true
-    clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => this.#isLate(), LATE_MS).unref()
+    this.#timer?.cancel()
+    this.#timer = clock.after(LATE_MS, () => this.#isLate())
     // As Node does it: no question for IPv6 addresses where the machine has none.
     dns.lookup(this.#host, { all: true, hints: dns.ADDRCONFIG }, (error, found) => this.#answered(error, found))
   }
@@ -101,7 +102,7 @@ class Name {
 
   #answered(error: NodeJS.ErrnoException | null, found: readonly LookupAddress[] = []): void {
     this.#isAsking = false
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
     const [first, ...others] = found
     if (error === null && first !== undefined) {
       this.problem = undefined
@@ -111,12 +112,12 @@ class Name {
     }
     const failure = error ?? Object.assign(new Error('no address'), { code: 'ENOTFOUND', syscall: 'getaddrinfo' })
     this.problem = `fails (${failure.code})`
-    if (!this.#isClosed) this.#timer = setTimeout(() => this.#askAgain(), AGAIN_MS).unref()
+    if (!this.#isClosed) this.#timer = clock.after(AGAIN_MS, () => this.#askAgain())
     this.#serve(this.#known ?? failure)
   }
 
   #askAgain(): void {
-    if (performance.now() - this.#wantedAt < FORGOTTEN_MS) this.#ask()
+    if (clock.now() - this.#wantedAt < FORGOTTEN_MS) this.#ask()
     else this.#forget()
   }
 

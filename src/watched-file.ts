@@ -3,6 +3,7 @@
 import { hash } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open, stat } from 'node:fs/promises'
+import * as clock from './clock.ts'
 
 export const MAX_FILE_BYTES = 64 * 1024
 /** Between two looks. */
@@ -15,7 +16,7 @@ export const LOOK_MS = 2_000
 export class FileWatch {
   readonly #paths: () => Iterable<string>
   readonly #onChange: () => Promise<void>
-  readonly #timer: NodeJS.Timeout
+  readonly #timer: clock.Timer
   #isLooking = false
   #isClosed = false
   /** What the last look found, and what `onChange` was called for last. */
@@ -26,13 +27,13 @@ export class FileWatch {
     this.#paths = paths
     this.#onChange = onChange
     // Not `fs.watch`: it does not notice each change behind a symlink, or on a network.
-    this.#timer = setInterval(() => void this.#look(), LOOK_MS).unref()
+    this.#timer = clock.every(LOOK_MS, () => void this.#look())
     void this.#look()
   }
 
   close(): void {
     this.#isClosed = true
-    clearInterval(this.#timer)
+    this.#timer?.cancel()
   }
 
   async #look(): Promise<void> {

@@ -2,8 +2,7 @@
 
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
-import { performance } from 'node:perf_hooks'
-import { setTimeout as sleep } from 'node:timers/promises'
+import * as clock from '../clock.ts'
 import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import { gatherFields } from '../gateway/fields.ts'
 import type { HostList } from '../http1/host.ts'
@@ -94,15 +93,15 @@ export class AdminListener {
   /** Connections whose request is being answered. */
   readonly #answering = new WeakSet<Socket>()
   #bound: Bound | undefined
-  #sampling: NodeJS.Timeout | undefined
+  #sampling: clock.Timer | undefined
 
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
-    const history = new History(sources.metrics, performance.now())
+    const history = new History(sources.metrics, clock.now())
     const warnings = new Warnings(sources.warnings)
     this.#routes = adminRoutes(sources, history, warnings, () => options.rules().orgPattern)
     this.#sample = () => {
-      history.sample(performance.now())
+      history.sample(clock.now())
       warnings.present()
     }
   }
@@ -111,16 +110,16 @@ export class AdminListener {
   async listen(): Promise<string> {
     const { address, socketMode, inheritedSockets } = this.#options
     this.#bound = await bind(address, () => this.#newServer(), socketMode, inheritedSockets)
-    this.#sampling = setInterval(this.#sample, SAMPLE_INTERVAL_MS).unref()
+    this.#sampling = clock.every(SAMPLE_INTERVAL_MS, this.#sample)
     return this.#bound.address
   }
 
   async close(): Promise<void> {
-    clearInterval(this.#sampling)
+    this.#sampling?.cancel()
     const closed = this.#bound?.close()
     // An answer may tell what the end of the proxy has broken off.
     for (const socket of this.#sockets.keys()) if (!this.#answering.has(socket)) socket.destroy()
-    await Promise.race([closed, sleep(LAST_ANSWER_MS, undefined, { ref: false })])
+    await clock.within(LAST_ANSWER_MS, closed ?? Promise.resolve())
     for (const socket of this.#sockets.keys()) socket.destroy()
     await closed
   }

@@ -1,7 +1,7 @@
 /** `/status`: the state of the program as one JSON document. It never holds a token. */
 
 import { hostname } from 'node:os'
-import { performance } from 'node:perf_hooks'
+import * as clock from '../clock.ts'
 import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import type { OrgTokens } from '../token/org-tokens.ts'
@@ -74,8 +74,8 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
   const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, refusals, fleet } =
     sources
   const { inFlight, tunnels } = sources.holders()
-  const [ofOrgs, ofCallers] = [metrics.orgs.shown(performance.now()), metrics.callers.shown(performance.now())]
-  const now = performance.now()
+  const [ofOrgs, ofCallers] = [metrics.orgs.shown(clock.now()), metrics.callers.shown(clock.now())]
+  const now = clock.now()
   const checks = readiness()
   const orgs = orgStatuses(tokens, refusals()).filter(({ org }) => org.includes(search))
   const { originConnections, ...counted } = gauges()

@@ -1,5 +1,6 @@
 /** The bad states that are present. Each is told for as long as it lasts: in `/status`, on the page, and by a gauge. */
 
+import * as clock from '../clock.ts'
 import type { MetricFamily } from './counts.ts'
 
 /** What a part says about its own state. */
@@ -23,7 +24,7 @@ export class Warnings {
   }
 
   /** To be called every few seconds, which tells when a state began. */
-  present(now = Date.now()) {
+  present(now = clock.day()) {
     return Object.entries(this.#checks).flatMap(([code, check]) => {
       const found = check()
       if (found === undefined) {

@@ -1,8 +1,8 @@
 /** The composition root: a list of the parts. It starts them, walks them at a reload, and ends them, the last one first. */
 
-import { setTimeout as sleep } from 'node:timers/promises'
 import { Metrics } from '../admin/metrics.ts'
 import type { ReadinessCheck } from '../admin/status.ts'
+import * as clock from '../clock.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
@@ -95,7 +95,7 @@ export class App {
     const { shown, entrances } = this.#made
     shown.phase.isDraining = true
     const drained = Promise.all(entrances.map(({ listener }) => listener.drain()))
-    await Promise.race([drained, sleep(shown.config.shutdown.timeoutMs, undefined, { ref: false })])
+    await clock.within(shown.config.shutdown.timeoutMs, drained)
     return await this.close()
   }
 

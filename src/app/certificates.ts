@@ -1,6 +1,7 @@
 /** Tells the end of our certificates, and of the CAs of clients, before it comes. */
 
 import { X509Certificate } from 'node:crypto'
+import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
 import type { Part } from './reload.ts'
 
@@ -45,9 +46,9 @@ export class Certificates implements Part {
 
 /** The last sixth of its life, but not more than a week: one of hours is renewed every few hours. */
 function endsSoon({ from, to }: Certificate): boolean {
-  return to - Date.now() < Math.min(WEEK_MS, (to - from) / 6)
+  return to - clock.day() < Math.min(WEEK_MS, (to - from) / 6)
 }
 
 function describeEnd({ setting, subject, to }: Certificate): string {
-  return `The certificate "${subject}" of ${setting} ${to > Date.now() ? 'ends' : 'ended'} at ${new Date(to).toISOString()}.`
+  return `The certificate "${subject}" of ${setting} ${to > clock.day() ? 'ends' : 'ended'} at ${new Date(to).toISOString()}.`
 }

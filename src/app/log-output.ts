@@ -1,7 +1,7 @@
 /** Collects log lines for a moment, and writes them to stdout together. Whatever becomes of stdout, nothing waits for it. */
 
 import { constants, fstatSync, openSync, write } from 'node:fs'
-import { setTimeout as sleep } from 'node:timers/promises'
+import * as clock from '../clock.ts'
 
 /** A system call for each line would cost as much as the line itself. Half of what a pipe holds. */
 const BATCH_CHARACTERS = 32 * 1024
@@ -20,7 +20,7 @@ const STDOUT = 1
 export class StdoutOutput {
   readonly #fd = openStdout()
   #lines = ''
-  #batching: NodeJS.Timeout | undefined
+  #batching: clock.Timer | undefined
   /** The oldest first. */
   #waiting: Buffer[] = []
   #waitingBytes = 0
@@ -37,14 +37,14 @@ export class StdoutOutput {
   /** The code of the error that keeps lines from being written. Undefined if all is well. */
   get problem(): string | undefined {
     const { code, at } = this.#failure ?? { at: Number.POSITIVE_INFINITY }
-    return performance.now() - at > STUCK_MS ? code : undefined
+    return clock.now() - at > STUCK_MS ? code : undefined
   }
 
   /** `line` ends with a newline. */
   write(line: string): void {
     this.#lines += line
     if (this.#lines.length >= BATCH_CHARACTERS) this.#writeBatch()
-    else this.#batching ??= setTimeout(() => this.#writeBatch(), MAX_DELAY_MS).unref()
+    else this.#batching ??= clock.after(MAX_DELAY_MS, () => this.#writeBatch())
   }
 
   /** Resolves when all lines are written, or cannot be, and after 500 ms at the latest. */
@@ -52,16 +52,16 @@ export class StdoutOutput {
     this.#writeBatch()
     if (this.#waiting.length === 0) return
     const settled = new Promise<void>((resolve) => this.#settled.push(resolve))
-    await Promise.race([settled, sleep(FLUSH_TIMEOUT_MS)])
+    await Promise.race([settled, clock.sleep(FLUSH_TIMEOUT_MS)])
   }
 
   #writeBatch(): void {
-    clearTimeout(this.#batching)
+    this.#batching?.cancel()
     this.#batching = undefined
     if (this.#lines === '') return
     const bytes = Buffer.from(this.#lines)
     if (this.#waitingBytes + bytes.length > MAX_WAITING_BYTES) {
-      this.lastDropAt = performance.now()
+      this.lastDropAt = clock.now()
       this.droppedLines += this.#lines.split('\n').length - 1
     } else {
       this.#waiting.push(bytes)
@@ -92,10 +92,10 @@ export class StdoutOutput {
   }
 
   #retry(code: string): void {
-    this.#failure = { code, at: this.#failure?.at ?? performance.now() }
+    this.#failure = { code, at: this.#failure?.at ?? clock.now() }
     const isFull = code === 'EAGAIN'
     if (!isFull) this.#settle()
-    setTimeout(() => this.#writeNext(), isFull ? FULL_RETRY_MS : FAILED_RETRY_MS).unref()
+    clock.after(isFull ? FULL_RETRY_MS : FAILED_RETRY_MS, () => this.#writeNext())
   }
 
   #settle(): void {

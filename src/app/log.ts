@@ -4,6 +4,7 @@
  */
 
 import pino, { type Logger } from 'pino'
+import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
 import { remedyOf } from '../errors.ts'
 import {
@@ -41,7 +42,7 @@ export class Log {
   /** Lines of refusals that were left out: since the start, and since the last line about them. */
   omittedLines = 0
   #newlyOmitted = 0
-  #telling: NodeJS.Timeout | undefined
+  #telling: clock.Timer | undefined
 
   constructor({ format, destination = new StdoutOutput(), ...volume }: LogOptions) {
     this.#destination = destination
@@ -51,7 +52,7 @@ export class Log {
       {
         level: volume.level,
         base: null,
-        timestamp: () => `,"time":"${new Date().toISOString()}"`,
+        timestamp: () => `,"time":"${new Date(clock.day()).toISOString()}"`,
         formatters: { level: (label) => ({ level: label }) },
       },
       { write: this.#write },
@@ -65,7 +66,7 @@ export class Log {
 
   /** An episode ends five minutes after the last line that was dropped. */
   get isDropping(): boolean {
-    return performance.now() - (this.#destination.lastDropAt ?? Number.NEGATIVE_INFINITY) < EPISODE_MS
+    return clock.now() - (this.#destination.lastDropAt ?? Number.NEGATIVE_INFINITY) < EPISODE_MS
   }
 
   /** Why no line is written now. */
@@ -87,7 +88,7 @@ export class Log {
     const level = isFault ? 'warn' : 'info'
     if (!this.logger.isLevelEnabled(level)) return
     const isSuccess = record.code === undefined && record.status < 400
-    if (isSuccess && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
+    if (isSuccess && (requests === 'errors' || (sample < 1 && clock.random() >= sample))) return
     if (!record.isAdmitted && code !== undefined && !this.#hasRoomFor(code, record.endedAt)) return
     this.#write(requestLine(record, level, this.#isoTime(record.endedAt)))
   }
@@ -97,14 +98,14 @@ export class Log {
     const { requests, sample } = this.#volume
     if (requests === 'off') return
     const isClosed = end.reason === 'closed'
-    if (isClosed && (requests === 'errors' || (sample < 1 && Math.random() >= sample))) return
+    if (isClosed && (requests === 'errors' || (sample < 1 && clock.random() >= sample))) return
     this.logger.info({ ...record, durationMs: Math.round(durationMs), ...end }, 'websocket ended')
   }
 
   /** In ISO 8601 and UTC. Read and formatted once in each millisecond of the monotonic clock, which shows `now`. */
   #isoTime(now: number): string {
     const ms = Math.floor(now)
-    if (ms !== this.#time.ms) this.#time = { ms, text: new Date().toISOString() }
+    if (ms !== this.#time.ms) this.#time = { ms, text: new Date(clock.day()).toISOString() }
     return this.#time.text
   }
 
@@ -118,12 +119,12 @@ export class Log {
     }
     this.omittedLines++
     this.#newlyOmitted++
-    this.#telling ??= setTimeout(() => this.#tellOmitted(), 1_000).unref()
+    this.#telling ??= clock.after(1_000, () => this.#tellOmitted())
     return false
   }
 
   #tellOmitted(): void {
-    clearTimeout(this.#telling)
+    this.#telling?.cancel()
     this.#telling = undefined
     if (this.#newlyOmitted === 0) return
     this.logger.warn({ lines: this.#newlyOmitted }, 'lines of refused requests left out')

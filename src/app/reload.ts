@@ -4,6 +4,7 @@
  * logged. The files that the settings name do not wait for it: a mistake there must not stop the rotation of certificates.
  */
 
+import * as clock from '../clock.ts'
 import { type LoadedConfig, loadConfig, refusalOf, reloadFiles } from '../config/load.ts'
 import { ConfigRefused } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
@@ -64,7 +65,7 @@ export class ConfigReload {
   readonly #options: ConfigReloadOptions
   readonly #watch: FileWatch | undefined
   #running: LoadedConfig
-  takenOverAt = new Date()
+  takenOverAt = new Date(clock.day())
   /** Why the last reload was refused, one line each. */
   problems: readonly string[] = []
   /** Changed settings that need a restart. */
@@ -138,7 +139,7 @@ export class ConfigReload {
       const taken = changed.filter(isReloadable)
       if (taken.length > 0 && !this.#isClosed) {
         await this.#options.apply(latest.config)
-        this.takenOverAt = new Date()
+        this.takenOverAt = new Date(clock.day())
       }
       this.#running = latest
       const waiting = changesSince(this.#options.loaded).filter((key) => !isReloadable(key))

@@ -1,7 +1,7 @@
 /** The running program: configuration, log, app, signals, and the exit code at the end. */
 
-import { setTimeout as sleep } from 'node:timers/promises'
 import { isatty } from 'node:tty'
+import * as clock from '../clock.ts'
 import { loadConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
@@ -127,7 +127,7 @@ function listenForSignals() {
 /** Resolves with the exit code. */
 async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { logger }: Log): Promise<number> {
   const signal = await signals.firstStop
-  const exitAfter = (ms: number) => setTimeout(() => process.exit(1), ms).unref()
+  const exitAfter = (ms: number) => clock.after(ms, () => process.exit(1))
   exitAfter(shutdown.delayMs + shutdown.timeoutMs + LAST_DEADLINE_MS)
   logger.info({ signal, ...shutdown }, 'drain')
   app.setNotReady()
@@ -136,7 +136,7 @@ async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { 
     exitAfter(LAST_DEADLINE_MS)
     return (await app.close()) === 0 ? 0 : 1
   })
-  const drained = sleep(shutdown.delayMs).then(async () => {
+  const drained = clock.sleep(shutdown.delayMs).then(async () => {
     const connections = await app.drain()
     if (connections === 0) logger.info('stopped')
     else logger.warn({ connections }, 'stopped: the drain deadline cut connections with requests in flight')

@@ -1,6 +1,7 @@
 /** The token side of the app: endpoint, budget, cache, and the rotation of the secret, built from the configuration. */
 
 import assert from 'node:assert/strict'
+import * as clock from '../clock.ts'
 import { parseAppSecretFor } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
 import type { ErrorCode, TokenError } from '../errors.ts'
@@ -42,7 +43,7 @@ export class TokenSide implements Part {
   readonly #secretWatch: FileWatch | undefined
   #secretFileProblem: string | undefined
   readonly #stopped = new AbortController()
-  #askingAgain: NodeJS.Timeout | undefined
+  #askingAgain: clock.Timer | undefined
   /** Of a sidecar: what was told of its minter last. Undefined if all is well. */
   #minterState: ErrorCode | 'lost' | undefined
 
@@ -134,7 +135,7 @@ export class TokenSide implements Part {
   async warm(): Promise<void> {
     if (this.#warmOrgs.length === 0) return
     const waiting = [...this.#warmOrgs]
-    const next = () => waiting.splice(Math.floor(Math.random() * waiting.length), 1)[0]
+    const next = () => waiting.splice(Math.floor(clock.random() * waiting.length), 1)[0]
     let failed = 0
     const work = async () => {
       for (let org = next(); org !== undefined && !this.#stopped.signal.aborted; org = next()) {
@@ -166,7 +167,7 @@ export class TokenSide implements Part {
 
   close(): void {
     this.#stopped.abort()
-    clearInterval(this.#askingAgain)
+    this.#askingAgain?.cancel()
     this.#secretWatch?.close()
     this.tokens.purge()
     this.#origin.close()
@@ -184,15 +185,15 @@ export class TokenSide implements Part {
 
   /** Without a token, this proxy may get no request that finds out when the App is accepted, or the minter back. */
   #askAgainAfter({ org, error }: SettledMint): void {
-    clearInterval(this.#askingAgain)
+    this.#askingAgain?.cancel()
     const isRejected = error?.trouble === 'credentials' && this.credentials?.wereAccepted === false
     if (!isRejected && this.minter?.isWell !== false) return
     const ask = () => {
       // Any of them: the trouble of one may be its own.
       const { troubled } = this.budget
-      const any = troubled[Math.floor(Math.random() * troubled.length)]?.org ?? org
+      const any = troubled[Math.floor(clock.random() * troubled.length)]?.org ?? org
       this.tokens.mint(any, 'warm').catch(() => undefined)
     }
-    this.#askingAgain = setInterval(ask, ASK_AGAIN_MS).unref()
+    this.#askingAgain = clock.every(ASK_AGAIN_MS, ask)
   }
 }

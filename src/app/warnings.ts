@@ -2,6 +2,7 @@
 
 import type { Metrics } from '../admin/metrics.ts'
 import type { WarningChecks } from '../admin/warnings.ts'
+import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
 import { causeForOperator, PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
@@ -45,7 +46,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       const all = [...new Set(told.map(({ error }) => causeForOperator(error) ?? ''))]
       const causes = all.slice(0, MAX_NAMED).map((cause) => {
         const orgs = told.filter(({ error }) => causeForOperator(error) === cause)
-        const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), Date.now())).toISOString()
+        const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), clock.day())).toISOString()
         const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
         return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
       })
@@ -105,13 +106,13 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return `The service rejects every token on some routes, while it accepts those of the same Orgs on others: ${named(told)}. Ask the service what the App may do there. Until then, have the apps stop, or refuse the routes with routes.allow: these requests cause useless mints.`
     },
     upload_not_kept() {
-      const upload = metrics.rejections.upload(performance.now())
+      const upload = metrics.rejections.upload(clock.now())
       if (upload === undefined) return undefined
       const text = `In the last hour, the token of an upload had ended, and not all of its content was kept to be sent again (${upload.route}): its app got the rejection. Set tokens.lifetime below the life of a token, or raise replay.maxBody.`
       return { text, leftMs: upload.leftMs }
     },
     tunnels_left() {
-      const now = performance.now()
+      const now = clock.now()
       const left = [...tunnels].filter(({ leftAt = now }) => now - leftAt > LEAVING_MS)
       if (left.length === 0) return undefined
       const told = left.map(
@@ -186,7 +187,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return ending.length === 0 ? undefined : `${ending.join(' ')} Put new ones into their files.`
     },
     cookies_dropped() {
-      const leftMs = apps.reception.cookieDroppedAt + COOKIE_EPISODE_MS - performance.now()
+      const leftMs = apps.reception.cookieDroppedAt + COOKIE_EPISODE_MS - clock.now()
       if (leftMs <= 0) return undefined
       const text =
         'Apps send cookies, which the proxy drops, because the cookie jar of an app mixes the sessions of all Orgs. If an app needs them, and has a jar for each Org, set origin.sendCookies.'

@@ -7,6 +7,7 @@
 
 import { hash, randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
+import * as clock from '../clock.ts'
 import type { Secret } from '../secret.ts'
 import {
   type ExpectedClaims,
@@ -201,7 +202,7 @@ export class Callers {
     if (keys === 0) return (peer.certificateNames ?? []).length > 0 ? 'unknown certificate' : 'no credential'
     const digest = this.#digest(key)
     const remembered = this.#remembered.get(digest)
-    if (remembered !== undefined && remembered.expiresAtMs > Date.now()) return remembered.caller
+    if (remembered !== undefined && remembered.expiresAtMs > clock.day()) return remembered.caller
     const owner = this.#byKey.get(digest)
     if (owner !== undefined) return owner
     return this.#byToken.length > 0 && looksLikeJwt(key) ? 'unverified' : 'unknown key'
@@ -230,7 +231,7 @@ export class Callers {
     const expiresAtMs = await this.#verify(token, found.credential)
     if (typeof expiresAtMs === 'string') return expiresAtMs
     // The clocks may differ at the begin of a token's life. After its `exp`, it is good for nobody.
-    if (expiresAtMs <= Date.now()) return 'expired'
+    if (expiresAtMs <= clock.day()) return 'expired'
     // A key may have been withdrawn meanwhile. This request counts as verified; the next one is verified again.
     remembered.set(this.#digest(token), { caller: found.caller, expiresAtMs })
     return found.caller

@@ -1,6 +1,7 @@
 /** The key sets of all callers with a `jwt`. Callers with the same source share one set, and the set survives reloads. */
 
 import type { SecureContext } from 'node:tls'
+import * as clock from '../clock.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { USER_AGENT } from '../version.ts'
@@ -129,7 +130,7 @@ class RemoteKeySet {
   readonly #secureContext: SecureContext | undefined
   readonly #surroundings: Surroundings
   readonly #closing = new AbortController()
-  #timer: NodeJS.Timeout | undefined
+  #timer: clock.Timer | undefined
   #fetching: Promise<void> | undefined
   #fetchedAt = Number.NEGATIVE_INFINITY
   #text: string | undefined
@@ -145,7 +146,7 @@ class RemoteKeySet {
   }
 
   /** Fetches the set, unless it was fetched a moment ago and is not due. Never rejects. */
-  async refresh(isDue = performance.now() - this.#fetchedAt >= this.#pauseMs): Promise<void> {
+  async refresh(isDue = clock.now() - this.#fetchedAt >= this.#pauseMs): Promise<void> {
     if (isDue && !this.#closing.signal.aborted) this.#fetching ??= this.#fetchOnce()
     await this.#fetching
   }
@@ -158,11 +159,11 @@ class RemoteKeySet {
 
   close(): void {
     this.#closing.abort()
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
   }
 
   async #fetchOnce(): Promise<void> {
-    this.#fetchedAt = performance.now()
+    this.#fetchedAt = clock.now()
     const problem = await this.#get().catch(describeFailure)
     this.#fetching = undefined
     if (this.#closing.signal.aborted) return
@@ -173,8 +174,8 @@ class RemoteKeySet {
     }
     this.problem = problem
     const delayMs = problem === undefined ? timing.refreshMs : this.#pauseMs
-    clearTimeout(this.#timer)
-    this.#timer = setTimeout(() => void this.refresh(true), delayMs * (0.9 + Math.random() / 5)).unref()
+    this.#timer?.cancel()
+    this.#timer = clock.after(delayMs * (0.9 + clock.random() / 5), () => void this.refresh(true))
   }
 
   async #get(): Promise<undefined> {

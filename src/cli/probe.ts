@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline/promises'
 import { LiveConnections, openMintOrigin, openOrigin, openWire } from '../app/origin.ts'
+import * as systemClock from '../clock.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
 import type { Environment } from '../config/settings-file.ts'
@@ -10,7 +11,7 @@ import { isForwardable } from '../gateway/targets.ts'
 import { tokenPathTest } from '../gateway/token-paths.ts'
 import { pathOf } from '../http1/target.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
-import { Asker, BUDGET, type Clock, systemClock } from '../probe/asker.ts'
+import { Asker, BUDGET, type Clock } from '../probe/asker.ts'
 import { Questions, type Task } from '../probe/questions.ts'
 import {
   hasToken,

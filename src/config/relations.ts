@@ -3,6 +3,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
+import * as clock from '../clock.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import { parseOrgId } from '../org-id.ts'
 import { isLoopback, isReadableOnTheWay } from './address.ts'
@@ -276,7 +277,7 @@ export function reportEnded(settings: SoundSettings, refuse: Report, running?: S
 function endOf(file: Pair['certFile']): string | undefined {
   if (file === undefined) return undefined
   const endsAt = Date.parse(new X509Certificate(file.content).validTo)
-  return endsAt < Date.now() ? new Date(endsAt).toISOString() : undefined
+  return endsAt < clock.day() ? new Date(endsAt).toISOString() : undefined
 }
 
 function asksForCredential({ listen, callers = [] }: SoundSettings): boolean {

@@ -4,8 +4,8 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { LRUCache } from 'lru-cache'
+import * as clock from '../clock.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../token/token-source.ts'
@@ -74,7 +74,7 @@ export class Fleet {
 
   /** Deletes the shared tokens of these orgs. This replica takes none of them from the store again; after `all`, none of any org. */
   purge(orgs: readonly OrgId[], all?: 'all'): void {
-    const now = performance.now()
+    const now = clock.now()
     if (all !== undefined) this.#allPurgedAt = now
     else for (const org of orgs) this.#purgedAt.set(org, now)
     this.#runBehind(this.#forget(orgs))
@@ -102,13 +102,13 @@ export class Fleet {
       except: replaces === undefined ? '' : this.#keys.markOf(org, replaces.reveal()),
       askedAtMs: undefined,
     }
-    const startedAt = performance.now()
+    const startedAt = clock.runningTime()
     for (;;) {
       const found = await this.#claim(mint)
       if (found instanceof AccessToken) return found
-      const hasWaited = performance.now() - startedAt >= this.#options.mintTimeoutMs * WAIT_SHARE
+      const hasWaited = clock.runningTime() - startedAt >= this.#options.mintTimeoutMs * WAIT_SHARE
       if (found === 'mint' || hasWaited) return await this.#mintAndTell(mint)
-      await sleep(Math.min(POLL_MS * (0.5 + Math.random()), found.restMs + 1))
+      await clock.sleep(Math.min(POLL_MS * (0.5 + clock.random()), found.restMs + 1))
     }
   }
 
@@ -116,7 +116,7 @@ export class Fleet {
   async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
     const { org, keys, owner, except, options } = mint
     const name = keys.nameOf(org)
-    const askedAt = performance.now()
+    const askedAt = clock.now()
     // An older token was purged, or is no younger than the one to be replaced.
     const none = Number.NEGATIVE_INFINITY
     const bornAfter = Math.max(this.#allPurgedAt, this.#purgedAt.get(org) ?? none, options.replaces?.mintedAt ?? none)
@@ -135,7 +135,7 @@ export class Fleet {
   /** Asks the source behind. Tells the others the outcome, without making the request wait for that. */
   async #mintAndTell(mint: SharedMint): Promise<AccessToken> {
     try {
-      const startedAt = Math.floor(performance.now())
+      const startedAt = Math.floor(clock.now())
       const token = await mint.source.mint(mint.org, mint.options)
       // A token that came late, from an earlier call, is older than the others would take it for.
       if (token.mintedAt < startedAt) this.#release(mint)
@@ -151,7 +151,7 @@ export class Fleet {
     const { org, options, owner, askedAtMs } = mint
     const { replaces } = options
     const { statedLifeMs } = token
-    const ageMs = Math.max(0, performance.now() - token.mintedAt)
+    const ageMs = Math.max(0, clock.now() - token.mintedAt)
     const restMs = Math.floor(Math.min(statedLifeMs, MAX_SPAN_MS) - ageMs)
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
     if (askedAtMs === undefined || restMs <= 0 || replaces?.equals(token)) {

@@ -3,8 +3,8 @@
  * some failures the server is left alone and a probe looks after it, so that requests pay for an outage only at its start.
  */
 
-import { setImmediate as immediate, setTimeout as sleep } from 'node:timers/promises'
 import type { PeerCertificate } from 'node:tls'
+import * as clock from '../clock.ts'
 import type { Secret } from '../secret.ts'
 import { type Link, type LinkOptions, openLink } from './redis-link.ts'
 import { type ClaimReply, PROBE, type Script, type Told } from './scripts.ts'
@@ -61,7 +61,7 @@ export class RedisStore {
   #failedAt = Number.NEGATIVE_INFINITY
   #pauseMs = FIRST_PAUSE_MS
   #renewedAt = Number.NEGATIVE_INFINITY
-  #probeTimer: NodeJS.Timeout | undefined
+  #probeTimer: clock.Timer | undefined
   #isClosed = false
 
   constructor(options: StoreOptions) {
@@ -77,7 +77,7 @@ export class RedisStore {
 
   close(): void {
     this.#isClosed = true
-    clearTimeout(this.#probeTimer)
+    this.#probeTimer?.cancel()
     this.#link.close()
   }
 
@@ -88,7 +88,7 @@ export class RedisStore {
     args: readonly string[] = [],
   ): Promise<T | typeof ERROR> {
     const link = this.#link
-    const startedAt = performance.now()
+    const startedAt = clock.now()
     if (this.status.state === 'lost' || this.#isClosed) return ERROR
     try {
       const reply = await this.#run(link, script, name, args)
@@ -104,7 +104,7 @@ export class RedisStore {
   async #run<T extends StoreReply>(link: Link, script: Script<T>, name: string, args: readonly string[]) {
     const { operation, text, parse } = script
     const keys = ['t', 'l'].map((part) => `${this.#options.prefix}:{${name}}:${part}`)
-    const startedAt = performance.now()
+    const startedAt = clock.now()
     let outcome: StoreOutcome = 'error'
     try {
       if (operation === 'probe') await within(link.opened, CONNECT_TIMEOUT_MS)
@@ -117,13 +117,13 @@ export class RedisStore {
       if (error instanceof TimedOut) outcome = 'timeout'
       throw error
     } finally {
-      this.#options.observer.storeAsked(operation, outcome, performance.now() - startedAt)
+      this.#options.observer.storeAsked(operation, outcome, clock.now() - startedAt)
     }
   }
 
   #noteFailure(error: unknown, startedAt: number): void {
     if (this.status.state !== 'available') return
-    const now = performance.now()
+    const now = clock.now()
     // One short stall of the store fails a whole burst of questions. That is one failure.
     if (startedAt >= this.#failedAt) {
       this.#failures += 1
@@ -146,18 +146,18 @@ export class RedisStore {
     const reason = reasonOf(error)
     this.status = { state: 'lost', reason }
     if (state !== 'lost') this.#options.observer.storeLost(reason)
-    const pauseMs = this.#pauseMs * (0.75 + Math.random() / 4)
+    const pauseMs = this.#pauseMs * (0.75 + clock.random() / 4)
     this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS)
-    clearTimeout(this.#probeTimer)
-    this.#probeTimer = setTimeout(() => this.#connect(), pauseMs).unref()
+    this.#probeTimer?.cancel()
+    this.#probeTimer = clock.after(pauseMs, () => this.#connect())
   }
 
   /** The store may learn the new password later than this replica. */
   #keepFormer(error: unknown): void {
     if (this.#isClosed) return
     this.status = { state: 'available', reason: reasonOf(error) }
-    clearTimeout(this.#probeTimer)
-    this.#probeTimer = setTimeout(() => this.#connect(), LONGEST_PAUSE_MS).unref()
+    this.#probeTimer?.cancel()
+    this.#probeTimer = clock.after(LONGEST_PAUSE_MS, () => this.#connect())
   }
 
   /** Opens a connection, and puts it in place of the present one if the server is good. */
@@ -172,11 +172,11 @@ export class RedisStore {
         if (this.#isClosed) return link.close()
         const [old, { state }] = [this.#link, this.status]
         // The last answers of the old one may still be on their way.
-        if (link !== old) setTimeout(() => old.close(), this.#options.timeoutMs).unref()
+        if (link !== old) clock.after(this.#options.timeoutMs, () => old.close())
         this.#link = link
         this.status = { state: 'available', reason: '' }
         this.#failures = 0
-        clearTimeout(this.#probeTimer)
+        this.#probeTimer?.cancel()
         this.#password = password
         if (state !== 'available') this.#options.observer.storeBack()
         if (password !== this.#options.password()) this.#connect()
@@ -193,18 +193,16 @@ export class RedisStore {
 
 /**
  * A burst of requests can keep this process busy for longer than the limit. That must not count against the store, so the
- * limit begins when the client writes the command, which is at the end of this turn of the event loop. And after the limit
- * the immediate leaves time to read an answer that has arrived.
+ * limit begins when the client writes the command, which is at the end of this turn of the event loop.
  */
 async function within<T>(work: Promise<T>, limitMs: number): Promise<T> {
-  const done = new AbortController()
-  const expire = async () => {
-    await immediate()
-    await sleep(limitMs, undefined, { signal: done.signal })
-    await immediate()
-    throw new TimedOut('no answer in time')
-  }
-  return await Promise.race([work, expire()]).finally(() => done.abort())
+  let timer: clock.Timer | undefined
+  const late = new Promise<never>((_, reject) => {
+    setImmediate(() => {
+      timer = clock.after(limitMs, () => reject(new TimedOut('no answer in time')))
+    })
+  })
+  return await Promise.race([work, late]).finally(() => timer?.cancel())
 }
 
 /** Never the message of the error: the server wrote it, and it may repeat what was sent. */

@@ -8,6 +8,7 @@
 
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
+import * as clock from '../clock.ts'
 import { type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
@@ -72,7 +73,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   #answered: ((isRepeated: false | Promise<true>) => void) | undefined
   #hasNewConnection = false
   /** Runs until the client is told to send its content. */
-  #continuing: NodeJS.Timeout | undefined
+  #continuing: clock.Timer | undefined
 
   /** `startedAt`, in monotonic milliseconds: the head of the request had arrived. */
   constructor(
@@ -169,14 +170,14 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     const lines = this.#credential.authorize()
     if (!this.#request.expectsContinue) return lines
     return Promise.resolve(lines).then((value) => {
-      clearTimeout(this.#continuing)
-      if (!this.isOver) this.#continuing = setTimeout(() => this.#content?.invite(), CONTINUE_AFTER_MS)
+      this.#continuing?.cancel()
+      if (!this.isOver) this.#continuing = clock.after(CONTINUE_AFTER_MS, () => this.#content?.invite())
       return value
     })
   }
 
   responseHead(response: ReceivedResponse): void {
-    clearTimeout(this.#continuing)
+    this.#continuing?.cancel()
     this.record.responded()
     // A repeat may follow at once: makes sure of memory for the rest of the content.
     if (response.status >= 300) this.#content?.reserve()
@@ -354,7 +355,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     assert(this.isOver)
     this.record.ended(this.#gateway.observer, this.#content?.receivedBytes ?? 0, this.#response.contentBytes)
     this.#onEnd(this.#request)
-    clearTimeout(this.#continuing)
+    this.#continuing?.cancel()
     this.#credential.end()
     this.#content?.dropKept()
     this.#attempt?.abort(OVER)

@@ -1,8 +1,8 @@
 /** Takes the requests of the listener: admits or refuses each by the rules of the moment, and counts those in flight. */
 
 import assert from 'node:assert/strict'
-import { performance } from 'node:perf_hooks'
 import type { Caller, CallerRefusal } from '../callers/callers.ts'
+import * as clock from '../clock.ts'
 import type { Failure } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from '../listener/request-handler.ts'
@@ -66,7 +66,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
   }
 
   receive(head: RequestHead, client: Client): RequestInProgress {
-    const startedAt = performance.now()
+    const startedAt = clock.now()
     if (!client.isLocal && !this.#options.allowRemote) {
       return this.#unadmitted(client, head, startedAt).refuse({ code: 'remote_refused' })
     }
@@ -75,7 +75,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
 
   refuse(input: BrokenInput, client: Client): RequestInProgress {
     const { method = '', target = '' } = input
-    return this.#unadmitted(client, { method, target, rawFields: [] }, performance.now()).refuse(input)
+    return this.#unadmitted(client, { method, target, rawFields: [] }, clock.now()).refuse(input)
   }
 
   drain(): void {

@@ -1,7 +1,7 @@
 /** What one request shows the service: a token of its Org, or a proof of the App. The first one, and the next after an answer. */
 
 import assert from 'node:assert/strict'
-import { performance } from 'node:perf_hooks'
+import * as clock from '../clock.ts'
 import { joinedValue } from '../http1/field-list.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
@@ -84,7 +84,7 @@ export class OrgCredential implements RequestCredential {
 
   #show(): string {
     assert(this.#current !== undefined)
-    this.#sentAt = performance.now()
+    this.#sentAt = clock.now()
     return this.#fields.withToken(this.#current)
   }
 

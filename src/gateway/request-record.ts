@@ -1,6 +1,6 @@
 /** What is known of one request, and told of it: to the log and the metrics when it has ended, to its spans while it goes on. */
 
-import { performance } from 'node:perf_hooks'
+import * as clock from '../clock.ts'
 import { causeForOperator, type ErrorCode, type Failure } from '../errors.ts'
 import type { RejectionOutcome } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
@@ -82,7 +82,7 @@ export class RequestRecord {
 
   /** The request is sent, for the first time or again. Returns `fields`, with the id of the span if there is one. */
   dispatched(fields: readonly string[]): readonly string[] {
-    const now = performance.now()
+    const now = clock.now()
     this.waitedMs = waitedForServiceMs(this, now)
     this.dispatchedAt = now
     this.respondedAt = undefined
@@ -90,7 +90,7 @@ export class RequestRecord {
   }
 
   responded(): void {
-    this.respondedAt = performance.now()
+    this.respondedAt = clock.now()
   }
 
   /** The client does not get this answer, or failure: another attempt follows. */
@@ -113,13 +113,13 @@ export class RequestRecord {
 
   /** The field line that tells how long the proxy took. */
   get timing(): string {
-    const now = performance.now()
+    const now = clock.now()
     const tookMs = now - this.startedAt - waitedForServiceMs(this, now)
     return `Server-Timing: oap;dur=${tookMs.toFixed(3)}\r\n`
   }
 
   ended(observer: Pick<GatewayObserver, 'requestEnded'>, bytesIn: number, bytesOut: number): void {
-    this.endedAt = performance.now()
+    this.endedAt = clock.now()
     this.bytesIn = bytesIn
     this.bytesOut = bytesOut
     observer.requestEnded(this)

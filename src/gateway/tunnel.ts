@@ -1,7 +1,7 @@
 /** A WebSocket behind its 101: joins the client's connection with one to the service. */
 
 import type { Socket } from 'node:net'
-import { performance } from 'node:perf_hooks'
+import * as clock from '../clock.ts'
 import type { Client } from '../listener/request-handler.ts'
 import { keepReading } from '../origin/request-writer.ts'
 import {
@@ -41,14 +41,14 @@ export class Tunnel {
   readonly #connection: Client
   readonly #client: Side
   readonly #service: Side
-  readonly #startedAt = performance.now()
+  readonly #startedAt = clock.now()
   #endedBy: TunnelEnd['endedBy'] | undefined
   /** One side has ended: monotonic milliseconds. */
   leftAt: number | undefined
   #reason: TunnelEnd['reason'] = 'closed'
   #isOver = false
   /** Runs since one side has ended. */
-  #timer: NodeJS.Timeout | undefined
+  #timer: clock.Delay | undefined
 
   /** `client`: from `connection`. */
   constructor(keeper: TunnelKeeper, record: RequestRecord, connection: Client, client: Opened, service: Opened) {
@@ -63,7 +63,7 @@ export class Tunnel {
   }
 
   moved(): void {
-    this.#timer?.refresh()
+    this.#timer?.restart()
   }
 
   /** This side sends no more. */
@@ -72,20 +72,20 @@ export class Tunnel {
     const isOurs = this.#connection.isFinishing
     this.#endedBy = isOurs ? 'proxy' : side === this.#client ? 'client' : 'service'
     this.#reason = isOurs ? 'closed' : reason
-    this.leftAt = performance.now()
-    this.#timer = setTimeout(() => this.#expired(), END_MS).unref()
+    this.leftAt = clock.now()
+    this.#timer = clock.after(END_MS, () => this.#expired())
   }
 
   sideClosed(side: Side): void {
     this.sideEnded(side, 'broken')
     if (this.#isOver || !this.#client.socket.destroyed || !this.#service.socket.destroyed) return
     this.#isOver = true
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
     this.#keeper.tunnels.delete(this)
     this.#keeper.observer.tunnelEnded?.(this.record, {
       endedBy: this.#endedBy ?? 'proxy',
       reason: this.#reason,
-      durationMs: performance.now() - this.#startedAt,
+      durationMs: clock.now() - this.#startedAt,
       bytesIn: this.#client.bytes,
       bytesOut: this.#service.bytes,
     })
@@ -109,7 +109,7 @@ class Side {
    */
   #takesNoMore = false
   /** Set while it is not read. */
-  #probing: NodeJS.Timeout | undefined
+  #probing: clock.Timer | undefined
 
   constructor(tunnel: Tunnel, { socket, carrier, firstBytes }: Opened) {
     this.#tunnel = tunnel
@@ -142,7 +142,7 @@ class Side {
       else to.end()
     })
     socket.once('close', () => {
-      clearInterval(this.#probing)
+      this.#probing?.cancel()
       // Behind an end, `to` still has to send what it holds.
       if (socket.readableEnded) to.destroySoon()
       else to.destroy()
@@ -155,13 +155,13 @@ class Side {
   #pause(): void {
     const { socket } = this
     socket.pause()
-    this.#probing ??= setInterval(() => {
+    this.#probing ??= clock.every(PROBE_MS, () => {
       if (socket.writableLength === 0 && !socket.writableEnded) this.#carrier.write('')
-    }, PROBE_MS).unref()
+    })
   }
 
   #resume(): void {
-    clearInterval(this.#probing)
+    this.#probing?.cancel()
     this.#probing = undefined
     this.socket.resume()
   }

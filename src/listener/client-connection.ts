@@ -2,6 +2,7 @@
 
 import type { Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
+import * as clock from '../clock.ts'
 import { RESPONSE_NOT_READ } from '../errors.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
@@ -98,11 +99,11 @@ export class ClientConnection implements Client, RequestEvents {
   /** Our side has ended. */
   #hasEnded = false
   /** Monotonic milliseconds. */
-  idleSince = performance.now()
+  idleSince = clock.now()
   /** A response has been sent. */
   #wasUsed = false
   #wait = NOTHING
-  /** Monotonic milliseconds: since then it has stood still. */
+  /** Running time: since then it has stood still. */
   #waitsSince = 0
 
   /** `socket` allows that one side ends before the other. */
@@ -151,7 +152,7 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   get #hasExpired(): boolean {
-    return this.certificate !== undefined && this.certificate.expiresAt <= Date.now()
+    return this.certificate !== undefined && this.certificate.expiresAt <= clock.day()
   }
 
   /** True if another request may follow the current one. Asked when its response begins. What is held by then came too early. */
@@ -352,7 +353,7 @@ export class ClientConnection implements Client, RequestEvents {
     const request = this.#request
     this.#request = undefined
     request?.responseFlushed()
-    this.idleSince = performance.now()
+    this.idleSince = clock.now()
     this.#wasUsed = true
     if (this.socket.destroyed) return
     if (!this.response.keepsAlive || this.#isLastRequest) {
@@ -426,7 +427,7 @@ export class ClientConnection implements Client, RequestEvents {
     this.socket.destroy()
   }
 
-  /** Ends what stands still for too long. Called several times within each limit. `now` is monotonic milliseconds. */
+  /** Ends what stands still for too long. Called several times within each limit. `now` is running time. */
   check(now: number): void {
     this.#probe()
     const wait = this.#awaited(this.#owner.options)

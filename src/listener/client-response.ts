@@ -1,6 +1,7 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
 import type { Socket } from 'node:net'
+import * as clock from '../clock.ts'
 import { fieldLines } from '../http1/field-list.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
@@ -34,7 +35,7 @@ let renderedDate = ''
 
 /** The time of day as `Date` has it (RFC 9110 §5.6.7). Rendered once a second. */
 function httpDate(): string {
-  const second = Math.floor(Date.now() / 1_000)
+  const second = Math.floor(clock.day() / 1_000)
   if (second !== renderedSecond) {
     renderedSecond = second
     renderedDate = new Date(second * 1_000).toUTCString()

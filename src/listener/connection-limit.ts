@@ -1,6 +1,7 @@
 /** How many client connections may be open at once, and how many were refused. */
 
 import { readFileSync } from 'node:fs'
+import * as clock from '../clock.ts'
 
 /** Descriptors that Node itself, the log and the listeners need. */
 const OWN_DESCRIPTORS = 40
@@ -46,14 +47,14 @@ export class ConnectionLimit {
   }
 
   get isRefusing(): boolean {
-    return performance.now() - this.#lastRefusalAt < TOLD_AGAIN_AFTER_MS
+    return clock.now() - this.#lastRefusalAt < TOLD_AGAIN_AFTER_MS
   }
 
   /** Counts a refusal. Returns true for the first one after a pause. */
   refuse(): boolean {
     const isFirst = !this.isRefusing
     this.refused++
-    this.#lastRefusalAt = performance.now()
+    this.#lastRefusalAt = clock.now()
     return isFirst
   }
 }

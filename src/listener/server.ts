@@ -1,8 +1,8 @@
 /** The proxy's listener: sockets, limits and time limits of clients. Gives requests to a handler. */
 
 import { createServer, type Server, type Socket } from 'node:net'
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises'
 import type { Caller } from '../callers/callers.ts'
+import * as clock from '../clock.ts'
 import type { OrgId } from '../org-id.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
@@ -47,7 +47,7 @@ export class Listener implements ConnectionOwner {
   readonly tls: ListenerTls | undefined
   /** The sockets of callers by path, and the common address under `undefined`. */
   readonly #bound = new Map<string | undefined, Bound>()
-  #sweep: NodeJS.Timeout | undefined
+  #sweep: clock.Timer | undefined
   readonly limit: ConnectionLimit
   /** Each response closes its connection. */
   isEnding = false
@@ -75,10 +75,10 @@ export class Listener implements ConnectionOwner {
     const { headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs } = this.options
     const least = Math.min(headersTimeoutMs, idleTimeoutMs, keepAliveTimeoutMs)
     const check = () => {
-      const now = performance.now()
+      const now = clock.runningTime()
       for (const connection of this.#connections.values()) connection.check(now)
     }
-    this.#sweep = setInterval(check, Math.min(1_000, Math.max(20, least / 4))).unref()
+    this.#sweep = clock.every(Math.min(1_000, Math.max(20, least / 4)), check)
     return bound?.address ?? 'off'
   }
 
@@ -199,10 +199,9 @@ export class Listener implements ConnectionOwner {
     this.announceEnd()
     for (const bound of this.#bound.values()) bound.close()
     // Takes the requests that have arrived, but were not read yet.
-    await nextTurn()
-    await nextTurn()
-    const until = performance.now() + ARRIVAL_MS
-    while (performance.now() < until && this.#hasArrivals()) await sleep(5)
+    for (let turns = 0; turns < 2; turns++) await new Promise((resolve) => setImmediate(resolve))
+    const until = clock.now() + ARRIVAL_MS
+    while (clock.now() < until && this.#hasArrivals()) await clock.sleep(5)
     this.handler.drain()
     this.tls?.endHandshakes()
     this.#finish(() => true)
@@ -211,14 +210,14 @@ export class Listener implements ConnectionOwner {
   }
 
   #hasArrivals(): boolean {
-    const since = performance.now() - ARRIVAL_MS
+    const since = clock.now() - ARRIVAL_MS
     const isArriving = ({ socket, idleSince }: ClientConnection) => socket.bytesRead === 0 && idleSince > since
     return (this.tls?.handshakes ?? 0) > 0 || [...this.#connections.values()].some(isArriving)
   }
 
   /** Breaks off what is left. Returns the number of connections that were busy. */
   close(): number {
-    clearInterval(this.#sweep)
+    this.#sweep?.cancel()
     for (const bound of this.#bound.values()) bound.close()
     this.tls?.close()
     const connections = [...this.#connections.values()]

@@ -2,8 +2,8 @@
 
 import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
-import { performance } from 'node:perf_hooks'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
+import * as clock from '../clock.ts'
 import type { Secret } from '../secret.ts'
 import { type ClientCertificate, certificateOf } from './client-certificate.ts'
 
@@ -36,13 +36,15 @@ const LEAST_HANDSHAKES = 16
 /** What a connection may send beyond its content, at once and then in each second: 600 KeyUpdates cost some 20 ms. */
 const MAX_EXCESS_BYTES = 64 * 1024
 const EXCESS_BYTES_PER_SECOND = 16 * 1024
+/** The longest that a timer of Node runs. */
+const NO_TIMEOUT_MS = 2 ** 31 - 1
 /** Between two looks at what connections have sent. */
 const LOOK_MS = 200
 
 /** A TCP connection whose handshake goes on. */
 interface Opening {
   readonly carrier: Socket
-  /** Monotonic milliseconds. */
+  /** Running time. */
   readonly acceptedAt: number
   /** It was accepted when another CA of clients was trusted, which is now gone. */
   isDistrusted: boolean
@@ -68,7 +70,7 @@ export class ListenerTls {
   readonly #openings = new Map<string, Opening>()
   readonly #maxHandshakes: number
   readonly #traffic = new Map<TLSSocket, Traffic>()
-  readonly #looking: NodeJS.Timeout
+  readonly #looking: clock.Timer
 
   /** `handshakeTimeoutMs`: for all of a handshake. `maxConnections`: of the listener. */
   constructor(settings: TlsSettings, handshakeTimeoutMs: number, maxConnections: number, events: TlsEvents) {
@@ -77,7 +79,7 @@ export class ListenerTls {
     this.#maxHandshakes = Math.max(LEAST_HANDSHAKES, Math.floor(maxConnections * HANDSHAKE_SHARE))
     this.#events = events
     this.#server = this.#newServer(settings)
-    this.#looking = setInterval(() => this.#look(performance.now()), LOOK_MS).unref()
+    this.#looking = clock.every(LOOK_MS, () => this.#look(clock.runningTime()))
   }
 
   get handshakes(): number {
@@ -94,7 +96,7 @@ export class ListenerTls {
       // A resumed session brings the certificate of its first handshake, however old that is, and whatever the client has now.
       secureOptions: asksForCertificate ? SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET : SSL_OP_NO_RENEGOTIATION,
       ALPNProtocols: ['http/1.1'], // a client that offers only others gets an alert
-      handshakeTimeout: this.#handshakeTimeoutMs,
+      handshakeTimeout: NO_TIMEOUT_MS, // `#look` ends what is late, but not because the process stood still
       requestCert: asksForCertificate,
       rejectUnauthorized: false, // a client without a good certificate may have a key or a JWT
     })
@@ -110,7 +112,7 @@ export class ListenerTls {
   begin(carrier: Socket): void {
     if (this.#openings.size >= this.#maxHandshakes) this.dropOldest()
     const name = nameOf(carrier)
-    this.#openings.set(name, { carrier, acceptedAt: performance.now(), isDistrusted: false })
+    this.#openings.set(name, { carrier, acceptedAt: clock.runningTime(), isDistrusted: false })
     carrier.allowHalfOpen = false // a client that ends its side during the handshake has left
     carrier.on('error', () => undefined) // `close` follows
     carrier.once('close', () => {
@@ -202,7 +204,7 @@ export class ListenerTls {
   }
 
   close(): void {
-    clearInterval(this.#looking)
+    this.#looking?.cancel()
     this.endHandshakes()
   }
 }

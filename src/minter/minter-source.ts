@@ -1,5 +1,6 @@
 /** A sidecar's source of tokens: asks the minter, as the caller that this sidecar is there. */
 
+import * as clock from '../clock.ts'
 import { type ErrorCode, OriginError, PASSED_ON, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
@@ -48,13 +49,13 @@ export class MinterSource implements TokenSource {
     const target = tokenTarget(org)
     const content = Buffer.from(JSON.stringify({ rejected: this.#rejectedId(options) }))
     const fields = ['accept', 'application/json', 'content-type', 'application/json', ...credential()]
-    const startedAt = performance.now()
+    const startedAt = clock.now()
     const outcome = await call(target, fields, content, options.withinMs).then(
       (answer) => this.#read(answer, startedAt),
       (error: unknown) => this.#unreachable(error),
     )
     const error = outcome instanceof TokenError ? outcome : undefined
-    const durationMs = performance.now() - startedAt
+    const durationMs = clock.now() - startedAt
     observer.minterAsked({ org, method: 'POST', url: minter + target, reason, requestId, durationMs, error })
     if (outcome instanceof TokenError) throw outcome
     return outcome
@@ -71,7 +72,7 @@ export class MinterSource implements TokenSource {
   }
 
   #take(given: GivenToken, startedAt: number): AccessToken {
-    const now = performance.now()
+    const now = clock.now()
     // Its age was true at some instant of the call, and is rounded; and no token may be used past its stated end.
     const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)
     const lifeMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
@@ -88,7 +89,7 @@ export class MinterSource implements TokenSource {
     if (!isBusy && !isPassedOn(code)) return this.#lost(text)
     this.#found({ refusal: REFUSALS_OF_SIDECAR.includes(code) ? code : undefined })
     // A minter that is busy may have room in a moment: the call is repeated as after a failure.
-    const retryAfterSeconds = isBusy ? undefined : parseRetryAfter(fieldValue(fields, 'retry-after'), Date.now())
+    const retryAfterSeconds = isBusy ? undefined : parseRetryAfter(fieldValue(fields, 'retry-after'), clock.day())
     const trouble = status < 500 || tokenEndpointStatus !== undefined ? 'refusal' : undefined
     const told = { retryAfterSeconds, tokenEndpointStatus, trouble, isOfMinter: true } as const
     return new TokenError(isBusy ? 'token_endpoint_unavailable' : code, this.#sentence(text), told)

@@ -1,5 +1,6 @@
 /** One request of a sidecar, `POST /v1/orgs/{orgId}/token`, and its answer. */
 
+import * as clock from '../clock.ts'
 import { type Failure, TokenError } from '../errors.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
@@ -33,7 +34,7 @@ export class TokenRequest implements RequestInProgress {
   /** Until all of it is here: nobody holds a place by half a request. */
   awaitsProof: boolean
   isOver = false
-  #timer: NodeJS.Timeout | undefined
+  #timer: clock.Timer | undefined
 
   /** `startedAt`, in monotonic milliseconds: its head had arrived. */
   constructor(
@@ -61,7 +62,7 @@ export class TokenRequest implements RequestInProgress {
 
   start(): this {
     if (this.awaitsProof) {
-      this.#timer = setTimeout(() => this.#fail({ code: 'request_timeout' }), this.#desk.headersTimeoutMs)
+      this.#timer = clock.after(this.#desk.headersTimeoutMs, () => this.#fail({ code: 'request_timeout' }))
       if (this.#admitted.expectsContinue) this.#client.sendContinue()
     } else void this.#serve(this.#admitted)
     return this
@@ -99,7 +100,7 @@ export class TokenRequest implements RequestInProgress {
   }
 
   #end(outcome: string): void {
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
     this.#record.ended(this.#desk.observer, this.#content.length, this.#response.contentBytes)
     this.#desk.observer.tokenAsked(outcome)
     this.#onEnd(this.#admitted)
@@ -120,7 +121,7 @@ export class TokenRequest implements RequestInProgress {
   contentEnded(): void {
     if (this.isOver) return
     this.awaitsProof = false
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
     void this.#serve(this.#admitted)
   }
 

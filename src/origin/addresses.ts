@@ -2,7 +2,7 @@
 
 import type { LookupAddress } from 'node:dns'
 import { isIP, type LookupFunction, type Socket } from 'node:net'
-import { performance } from 'node:perf_hooks'
+import * as clock from '../clock.ts'
 
 /** The next address is tried after it, while those before go on: one that is far away is reached, too. */
 const LATE_MS = 250
@@ -32,18 +32,18 @@ export class Addresses {
     const errors: Error[] = []
     let waiting: string[] = []
     let lateMs = 0
-    let timer: NodeJS.Timeout | undefined
+    let timer: clock.Timer | undefined
     let isOver = false
     const end = () => {
       isOver = true
-      clearTimeout(timer)
+      timer?.cancel()
       for (const socket of trying.keys()) socket.destroy()
     }
     const tryNext = () => {
-      clearTimeout(timer)
+      timer?.cancel()
       const address = waiting.shift()
       if (address === undefined) return
-      if (waiting.length > 0) timer = setTimeout(tryNext, lateMs)
+      if (waiting.length > 0) timer = clock.after(lateMs, tryNext)
       const socket = open(address)
       trying.set(socket, address)
       socket.once('connect', () => {
@@ -78,11 +78,11 @@ export class Addresses {
   }
 
   #putBehind(address: string): void {
-    this.#behind.set(address, performance.now() + BEHIND_MS)
+    this.#behind.set(address, clock.now() + BEHIND_MS)
   }
 
   #ordered(addresses: readonly string[]): string[] {
-    const now = performance.now()
+    const now = clock.now()
     for (const [address, until] of this.#behind) if (until <= now) this.#behind.delete(address)
     const isBehind = (address: string) => this.#behind.has(address)
     return [...addresses.filter((address) => !isBehind(address)), ...addresses.filter(isBehind)]

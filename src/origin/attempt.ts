@@ -76,7 +76,7 @@ export class Attempt {
   place: AttemptPlace | undefined
   /** The limit that the attempt met when it had to wait for a connection. */
   queuedFor: Limit | undefined
-  /** When it had to wait. Monotonic milliseconds. */
+  /** When it had to wait: running time. */
   queuedAt = 0
   /** True once the request is being written, so that bytes may have been sent. */
   isSent = false

@@ -1,5 +1,6 @@
 /** Sends one request and reads its answer into memory, within one time limit. The token endpoint is called this way. */
 
+import * as clock from '../clock.ts'
 import { OriginError } from '../errors.ts'
 import type { ReceivedResponse, WholeResponse } from '../http1/response-parser.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
@@ -25,18 +26,17 @@ export function call(origin: Origin, request: CallRequest, timeoutMs: number): P
       resolve({ status, fields, content: Buffer.concat(chunks) })
     const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
     const isError = () => head !== undefined && head.status >= 300
-    // After a stall of this process the answer may be there already: it is read before the immediate runs.
-    let timer = setTimeout(() => setImmediate(expire), timeoutMs)
+    let timer = clock.after(timeoutMs, expire)
     const sink: AttemptSink = {
       responseHead(given) {
         head = given
         if (request.ignoresContent === true) {
-          clearTimeout(timer)
+          timer.cancel()
           succeed(head)
           attempt.discardResponse()
         } else if (isError()) {
-          clearTimeout(timer)
-          timer = setTimeout(expire, ERROR_CONTENT_MS)
+          timer.cancel()
+          timer = clock.after(ERROR_CONTENT_MS, expire)
         }
       },
 
@@ -48,12 +48,12 @@ export function call(origin: Origin, request: CallRequest, timeoutMs: number): P
       },
 
       responseEnd() {
-        clearTimeout(timer)
+        timer.cancel()
         if (head !== undefined) succeed(head)
       },
 
       attemptFailed(_, error) {
-        clearTimeout(timer)
+        timer.cancel()
         // Its status is the answer.
         if (head !== undefined && isError() && error instanceof OriginError) {
           succeed(head)

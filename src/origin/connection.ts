@@ -90,7 +90,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
   expiresAt = 0
   /** What `check` has seen. Undefined: time begins at the next `check`. */
   #progress: number | undefined
-  /** When `check` has first seen it. Monotonic milliseconds. */
+  /** When `check` has first seen it: running time. */
   #progressedAt = 0
 
   /** Opens the connection for its first attempt. */
@@ -314,7 +314,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.destroy()
   }
 
-  /** Ends an attempt that stands still for too long. To be called several times within each limit. `now` is monotonic milliseconds. */
+  /** Ends an attempt that stands still for too long. To be called several times within each limit. `now` is running time. */
   check(now: number, { responseTimeoutMs, idleTimeoutMs }: TimeLimits): void {
     const { attempt } = this
     if (attempt === undefined) return

@@ -8,8 +8,8 @@ import net, {
   type Socket,
   type TcpNetConnectOpts,
 } from 'node:net'
-import { performance } from 'node:perf_hooks'
 import tls, { type ConnectionOptions, type SecureContext, type TLSSocket } from 'node:tls'
+import * as clock from '../clock.ts'
 import { OriginError } from '../errors.ts'
 import { serverNameOf } from '../http1/host.ts'
 import { NO_RENEGOTIATION } from '../trusted-certificates.ts'
@@ -100,7 +100,7 @@ export class Connector {
     const finish = (result?: Socket | Error, carrier?: Socket) => {
       if (isOver) return
       isOver = true
-      clearTimeout(timer)
+      timer.cancel()
       if (result === undefined || result instanceof Error) {
         giveUpOpening()
         socket?.destroy()
@@ -122,10 +122,10 @@ export class Connector {
       // If the peer closes during the TLS handshake, `close` is the only event.
       secure.once('close', () => failed(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const timer = setTimeout(() => {
+    const timer = clock.after(connectTimeoutMs, () => {
       if (socket !== undefined) this.#dropSessionOf(socket)
       finish(tooLate(tunnel))
-    }, connectTimeoutMs)
+    })
     const secureCarrier = (carrier: Socket | Error) => {
       if (carrier instanceof Error) finish(carrier)
       else handshake(this.#secure({ socket: carrier, host: this.#host }), carrier)
@@ -185,7 +185,7 @@ export class Connector {
     })
     if (session !== undefined) this.#offering.add(socket)
     return socket.on('session', (given) => {
-      if (performance.now() >= resumption.keptFrom) resumption.session = given
+      if (clock.now() >= resumption.keptFrom) resumption.session = given
     })
   }
 
@@ -194,7 +194,7 @@ export class Connector {
     const hasOffered = this.#offering.has(socket)
     if (hasOffered) {
       this.#resumption.session = undefined
-      this.#resumption.keptFrom = performance.now() + WITHOUT_SESSION_MS
+      this.#resumption.keptFrom = clock.now() + WITHOUT_SESSION_MS
     }
     return hasOffered
   }

@@ -1,7 +1,7 @@
 /** The service: a bounded pool of connections to it, and the queue of attempts that wait for one. */
 
 import assert from 'node:assert/strict'
-import { performance } from 'node:perf_hooks'
+import * as clock from '../clock.ts'
 import { type Limit, OriginError } from '../errors.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import { Connection, type ConnectionPool, type TimeLimits } from './connection.ts'
@@ -37,7 +37,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   /** Those that began to look in this turn of the event loop. */
   #looking: Connection[] = []
   readonly #limits: TimeLimits
-  readonly #sweep: NodeJS.Timeout
+  readonly #sweep: clock.Timer
   #isClosed = false
 
   constructor(options: OriginOptions) {
@@ -45,7 +45,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
     this.#options = options
     this.#limits = { responseTimeoutMs, idleTimeoutMs }
     const sweepMs = Math.max(LEAST_SWEEP_MS, Math.min(responseTimeoutMs / 4, idleTimeoutMs / 4, SWEEP_MS))
-    this.#sweep = setInterval(() => this.#checkAll(), sweepMs).unref()
+    this.#sweep = clock.every(sweepMs, () => this.#checkAll())
     this.#connector = new Connector(options)
     this.#share = Math.max(1, Math.floor(options.connections * SHARE))
   }
@@ -60,7 +60,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   /** Returns false if all connections are busy. */
   #connect(attempt: Attempt): boolean {
     const { connections, maxConnectionAgeMs = Number.POSITIVE_INFINITY } = this.#options
-    const now = performance.now()
+    const now = clock.now()
     const free = attempt.request.needsNewConnection === true ? undefined : this.#takeIdle(now)
     if (free !== undefined) {
       free.take(attempt)
@@ -72,7 +72,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
     }
     if (this.#open.size >= connections) return false
     // Those that were opened together do not all close together.
-    const retiresAt = now + maxConnectionAgeMs * (0.8 + 0.2 * Math.random())
+    const retiresAt = now + maxConnectionAgeMs * (0.8 + 0.2 * clock.random())
     this.#open.add(new Connection(this.#connector, this, attempt, retiresAt))
     return true
   }
@@ -80,7 +80,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   #enqueue(attempt: Attempt, limit: Limit): void {
     attempt.place = this
     attempt.queuedFor = limit
-    attempt.queuedAt = performance.now()
+    attempt.queuedAt = clock.runningTime()
     this.#waiting.push(attempt)
   }
 
@@ -114,7 +114,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
 
   freed(connection: Connection, keepAliveSeconds = Number.POSITIVE_INFINITY): void {
     const { keepAliveTimeoutMs = 0 } = this.#options
-    const now = performance.now()
+    const now = clock.now()
     const keptMs = Math.min(keepAliveTimeoutMs, keepAliveSeconds * 1_000 - KEEP_ALIVE_MARGIN_MS)
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
     if (connection.expiresAt <= now) connection.destroy()
@@ -161,12 +161,13 @@ export class Origin implements AttemptPlace, ConnectionPool {
   }
 
   #checkAll(): void {
-    const now = performance.now()
+    const time = clock.runningTime()
     // Those that wait come first: a connection that is closed gives its place to one of them.
     for (const attempt of [...this.#waiting]) {
-      if (now - attempt.queuedAt >= this.#limits.responseTimeoutMs) attempt.abort(overloaded(attempt.queuedFor))
+      if (time - attempt.queuedAt >= this.#limits.responseTimeoutMs) attempt.abort(overloaded(attempt.queuedFor))
     }
-    for (const connection of [...this.#open]) connection.check(now, this.#limits)
+    for (const connection of [...this.#open]) connection.check(time, this.#limits)
+    const now = clock.now() // by which the service counts
     for (const connection of [...this.#idle]) if (connection.expiresAt <= now) connection.destroy()
   }
 
@@ -180,7 +181,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   /** Tunnels end with the connections of their clients. */
   close(): void {
     this.#isClosed = true
-    clearInterval(this.#sweep)
+    this.#sweep?.cancel()
     for (const attempt of [...this.#waiting]) attempt.abort(CLOSED)
     for (const connection of [...this.#open]) connection.destroy(CLOSED)
   }

@@ -3,7 +3,7 @@
  * the service are taken over only if they are short, plain and none of ours.
  */
 
-import { setTimeout as sleep } from 'node:timers/promises'
+import * as clock from '../clock.ts'
 import { OriginError } from '../errors.ts'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
@@ -42,11 +42,6 @@ export interface Clock {
   now(): number
   /** Rejects if the signal comes first. */
   sleep(ms: number, signal: AbortSignal): Promise<unknown>
-}
-
-export const systemClock: Clock = {
-  now: () => performance.now(),
-  sleep: (ms, signal) => sleep(ms, undefined, { signal }),
 }
 
 /** The connection of the mints. */
@@ -155,7 +150,7 @@ export class Asker {
     const reply = this.#readReply(answer, at)
     const date = answer instanceof Error ? Number.NaN : Date.parse(fieldValue(answer.fields, 'date'))
     // `Date` has whole seconds, and was written on the way.
-    const offsetMs = date + 500 - (Date.now() - (this.now() - at) / 2)
+    const offsetMs = date + 500 - (clock.day() - (this.now() - at) / 2)
     const clockOffsetMs = Number.isNaN(offsetMs) ? undefined : offsetMs
     const noted = this.#note(answer, at, MINTS)
     const text = reply.lack === undefined ? noted.text : `${noted.text}, ${reply.lack}`
@@ -203,7 +198,7 @@ export class Asker {
       return { ...times, status: undefined, verdict: 'nothing', text: answer.message, limits: '', isLimited: false }
     }
     const { status, fields } = answer
-    const isLimited = status === 429 || ((status === 403 || status === 503) && tellsLimit(fields, Date.now()))
+    const isLimited = status === 429 || ((status === 403 || status === 503) && tellsLimit(fields, clock.day()))
     const [type] = /json|html/i.exec(fieldValue(fields, 'content-type')) ?? []
     const [allow] = /^(?:(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS)[, ]*)+$/.exec(fieldValue(fields, 'allow')) ?? []
     const parts = [
@@ -232,7 +227,7 @@ export class Asker {
       candidates: (tellsError(json) ? [] : likeTokens).flatMap((member) => nameOf(member) ?? []),
     }
     try {
-      const { token, stated } = readTokenReply(answer, this.field, answeredAt(fields, Date.now()))
+      const { token, stated } = readTokenReply(answer, this.field, answeredAt(fields, clock.day()))
       const secret = new Secret(token)
       this.#secrets.push(secret)
       return { ...none, ...shown, stated, token: { secret, askedAt, gotAt: this.now(), acceptedAt: askedAt } }

@@ -4,6 +4,7 @@
  * half-written or wrong, and a service that takes over the new secret later, cost no request.
  */
 
+import * as clock from '../clock.ts'
 import type { Secret } from '../secret.ts'
 import type { AppKey } from './app-key.ts'
 
@@ -28,7 +29,7 @@ export class AppCredentials {
   /** The token endpoint has rejected those of now, and the service has never accepted any. */
   areRejected = false
 
-  constructor(key: AppKey, onChange = (_: SecretState, _inUse: Secret) => {}, now = () => performance.now()) {
+  constructor(key: AppKey, onChange = (_: SecretState, _inUse: Secret) => {}, now = clock.now) {
     this.#onChange = onChange
     this.#now = now
     this.key = this.#former = this.#latest = key

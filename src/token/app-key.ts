@@ -1,6 +1,7 @@
 /** How the App proves itself: one secret, which is a password or a private key, and what a request shows of it. */
 
 import { createPrivateKey, randomUUID } from 'node:crypto'
+import * as clock from '../clock.ts'
 import { Redacted, Secret } from '../secret.ts'
 
 /**
@@ -71,7 +72,7 @@ export class AppKey extends Redacted {
 }
 
 function times(iatSeconds: number, expSeconds: number) {
-  const now = Math.floor(Date.now() / 1_000)
+  const now = Math.floor(clock.day() / 1_000)
   return { iat: now + iatSeconds, exp: now + expSeconds }
 }
 

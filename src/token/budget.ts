@@ -5,6 +5,7 @@
 
 import assert from 'node:assert/strict'
 import { LRUCache } from 'lru-cache'
+import * as clock from '../clock.ts'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { type AccessToken, isAhead, type MintOptions, type MintReason, type TokenSource } from './token-source.ts'
@@ -77,9 +78,9 @@ export class Budget implements TokenSource {
     if (refusal !== undefined) throw refusal
     const { mintTimeoutMs } = this.#options
     const { reason, awaitedBy } = options
-    const startedAt = performance.now()
-    // Never below zero: the process may have stood still.
-    const restMs = (share = 1) => Math.max(startedAt + mintTimeoutMs * share - performance.now(), 0)
+    const startedAt = clock.runningTime()
+    // Never below zero: the timers may be late.
+    const restMs = (share = 1) => Math.max(startedAt + mintTimeoutMs * share - clock.runningTime(), 0)
     for (let calls = 0, failure: TokenError | undefined; ; calls += 1) {
       const hasTime = isAhead(reason) && failure === undefined
       const ask = { isTroubled: this.#troubles.has(org), isAhead: isAhead(reason), awaitedBy }
@@ -108,14 +109,14 @@ export class Budget implements TokenSource {
       } finally {
         leave()
       }
-      await new Promise((resolve) => setTimeout(resolve, REPEATS_MS[calls]).unref())
+      await clock.within(REPEATS_MS[calls] ?? 0)
     }
   }
 
   /** The error that a mint would get at once. */
   refusalOf(org: OrgId): TokenError | undefined {
     const trouble = this.#troubles.get(org)
-    const leftMs = (trouble?.until ?? 0) - performance.now()
+    const leftMs = (trouble?.until ?? 0) - clock.now()
     if (trouble === undefined || leftMs <= 0) return undefined
     const { error } = trouble
     if (error.trouble === 'refusal') return error
@@ -129,14 +130,14 @@ export class Budget implements TokenSource {
     // A failure says nothing about the App.
     if (trouble === 'refusal' || trouble === 'limit') this.#answers = 'others'
     if (trouble === 'credentials' && this.#answers === 'none') this.#answers = 'credentials'
-    const now = performance.now()
+    const now = clock.now()
     const before = this.#troubles.peek(org)
     const pauses = before?.error.trouble === trouble ? before.pauses : 0
     const pauseMs = isRepeated ? 0 : this.#pauseMs(error, pauses)
     const next = {
       error,
       pauses: isRepeated ? pauses : pauses + 1,
-      since: before?.since ?? Date.now(),
+      since: before?.since ?? clock.day(),
       until: now + pauseMs,
     }
     this.#troubles.set(org, next, { ttl: Math.ceil(pauseMs) + MEMORY_MS })
@@ -149,12 +150,12 @@ export class Budget implements TokenSource {
   #noteRejected(org: OrgId, reason?: MintReason): void {
     const rejected = this.troubled.filter(({ error }) => error.trouble === 'credentials')
     const isAgain = reason === 'warm' && rejected.some((each) => each.org === org)
-    if (!isAgain && rejected.some((each) => each.org !== org)) this.#rejectedUntil = performance.now() + REJECTED_MS
+    if (!isAgain && rejected.some((each) => each.org !== org)) this.#rejectedUntil = clock.now() + REJECTED_MS
   }
 
   /** No call since the start was answered otherwise than by 401, which two Orgs or more have met. */
   get isAppRejected(): boolean {
-    return this.#answers === 'credentials' && performance.now() < this.#rejectedUntil
+    return this.#answers === 'credentials' && clock.now() < this.#rejectedUntil
   }
 
   #pauseMs({ trouble, retryAfterSeconds }: TokenError, pauses: number): number {
@@ -181,12 +182,12 @@ export class Budget implements TokenSource {
   /** The Orgs whose refusal is remembered now. */
   get refusals(): ReadonlyMap<OrgId, TokenError> {
     const refused = Array.from(this.#troubles.entries()).filter(([, { error }]) => error.trouble === 'refusal')
-    return new Map(refused.filter(([, { until }]) => performance.now() < until).map(([org, { error }]) => [org, error]))
+    return new Map(refused.filter(([, { until }]) => clock.now() < until).map(([org, { error }]) => [org, error]))
   }
 
   /** The Orgs whose last call failed, the latest first, but for refused ones. A pause may be over: then `leftMs` is 0. */
   get troubled() {
-    const now = performance.now()
+    const now = clock.now()
     return Array.from(this.#troubles.entries())
       .filter(([, { error }]) => error.trouble !== 'refusal')
       .map(([org, { error, since, until }]) => ({ org, error, since, leftMs: Math.max(until - now, 0) }))
@@ -229,7 +230,7 @@ export class Turns {
   #troubledUnderway = 0
   /** When the last call would have begun at an even pace. */
   #lastAt = Number.NEGATIVE_INFINITY
-  #timer: NodeJS.Timeout | undefined
+  #timer: clock.Timer | undefined
 
   constructor(limits: () => Limits) {
     this.#limits = limits
@@ -242,14 +243,14 @@ export class Turns {
   enter(ask: Ask): Promise<(() => void) | undefined> {
     return new Promise((resolve) => {
       const end = (leave?: () => void) => {
-        clearTimeout(timer)
+        timer?.cancel()
         const at = this.#waiters.indexOf(waiter)
         assert(at >= 0)
         this.#waiters.splice(at, 1)
         resolve(leave)
       }
       const waiter = { ...ask, end }
-      const timer = ask.longestMs === undefined ? undefined : setTimeout(end, ask.longestMs).unref()
+      const timer = ask.longestMs === undefined ? undefined : clock.after(ask.longestMs, end)
       this.#waiters.push(waiter)
       this.#letIn()
     })
@@ -257,14 +258,14 @@ export class Turns {
 
   /** Lets all in whose turn has come. The others come when a place is given back, or when the rate admits them. */
   #letIn(): void {
-    clearTimeout(this.#timer)
+    this.#timer?.cancel()
     while (this.#waiters.length > 0) {
       const { places, rate } = this.#limits()
       if (this.#underway >= places) return
-      const now = performance.now()
+      const now = clock.now()
       const at = this.#lastAt + (1_000 + BURST_MS) / rate
       if (at > now) {
-        this.#timer = setTimeout(() => this.#letIn(), Math.ceil(at - now)).unref()
+        this.#timer = clock.after(Math.ceil(at - now), () => this.#letIn())
         return
       }
       const waiter = this.#next(Math.max(Math.floor(places / 2), 1))
@@ -283,9 +284,9 @@ export class Turns {
    * fewest calls lately goes first. Ends those for whom nobody waits any more.
    */
   #next(placesOfTroubled: number): Waiter | undefined {
-    if (performance.now() >= this.#countedUntil) {
+    if (clock.now() >= this.#countedUntil) {
       this.#calls = new WeakMap()
-      this.#countedUntil = performance.now() + COUNTED_MS
+      this.#countedUntil = clock.now() + COUNTED_MS
     }
     let next: Waiter | undefined
     let [kind, calls] = [Number.POSITIVE_INFINITY, 0]

@@ -4,8 +4,8 @@
  */
 
 import assert from 'node:assert/strict'
-import { performance } from 'node:perf_hooks'
 import { LRUCache } from 'lru-cache'
+import * as clock from '../clock.ts'
 import { TokenError } from '../errors.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import { OrgTokens, type Repeatability, type TokenRules, type Wait } from './org-tokens.ts'
@@ -22,7 +22,7 @@ export interface TokenCacheOptions extends TokenRules {
   readonly now?: () => number
   /** The time of day in milliseconds. */
   readonly day?: () => number
-  readonly wait?: typeof wait
+  readonly wait?: typeof clock.within
   readonly random?: () => number
 }
 
@@ -61,7 +61,7 @@ export class TokenCache {
   readonly orgs: LRUCache<OrgId, OrgTokens>
   readonly now: () => number
   readonly day: () => number
-  readonly wait: typeof wait
+  readonly wait: typeof clock.within
   readonly #random: () => number
   readonly #mints = new Map<OrgId, Mint>()
 
@@ -72,10 +72,10 @@ export class TokenCache {
     this.mintTimeoutMs = options.mintTimeoutMs
     this.observer = observer
     this.waiting = new WaitingRoom(options.maxWaiting)
-    this.now = options.now ?? (() => performance.now())
-    this.day = options.day ?? Date.now
-    this.wait = options.wait ?? wait
-    this.#random = options.random ?? Math.random
+    this.now = options.now ?? clock.now
+    this.day = options.day ?? clock.day
+    this.wait = options.wait ?? clock.within
+    this.#random = options.random ?? clock.random
     this.orgs = new LRUCache({
       max: maxOrgs,
       dispose: (_tokens, org, reason) => {
@@ -219,17 +219,6 @@ const LEAST_PLACES = 8
 function requesterOf(waiters: Iterable<Waiter>): object | undefined {
   for (const waiter of waiters) if (waiter.hasLeft?.() !== true) return waiter.requester ?? waiter
   return undefined
-}
-
-/**
- * Resolves after the delay, or settles like `sooner` if that comes first. Does not keep the process alive: no request waits any
- * more then.
- */
-function wait<T>(delayMs: number, sooner?: Promise<T>): Promise<T | undefined> {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, delayMs, undefined).unref()
-    sooner?.finally(() => clearTimeout(timer)).then(resolve, reject)
-  })
 }
 
 /** In place of `Infinity`, which JSON has not. */

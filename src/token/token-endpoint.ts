@@ -3,6 +3,7 @@
  * the App key goes to one address only.
  */
 
+import * as clock from '../clock.ts'
 import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
@@ -53,30 +54,30 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
     async mint(org, { reason = 'cold', requestId, replaces, withinMs = timeoutMs } = {}) {
       const { method } = options.endpoint
       const url = endpointUrl(options, org)
-      const until = performance.now() + Math.min(timeoutMs, withinMs)
+      const until = clock.runningTime() + Math.min(timeoutMs, withinMs)
       const tried: AppKey[] = []
       for (let { key } = credentials; ; ) {
         const proof = await key.prove(url)
-        const startedAt = performance.now()
+        const startedAt = clock.now()
         const request = tokenRequest(options, org, proof, options.userAgent)
         let status: number | undefined
-        const outcome = await call(request, until - startedAt).then(
+        const outcome = await call(request, until - clock.runningTime()).then(
           (answer) => {
             status = answer.status
             const headers = Object.values(options.secretHeaders ?? {}).map(({ content }) => content)
             const secrets = [...credentials.secrets, proof, ...headers, ...(replaces === undefined ? [] : [replaces])]
-            return reader.read(answer, org, startedAt, Date.now(), { key, secrets })
+            return reader.read(answer, org, startedAt, clock.day(), { key, secrets })
           },
           (error: unknown) => reader.meaningOfFailure(error),
         )
-        const durationMs = performance.now() - startedAt
+        const durationMs = clock.now() - startedAt
         let error = outcome instanceof TokenError ? outcome : undefined
         let other: AppKey | undefined
         if (error?.trouble === 'credentials') {
           credentials.rejectedByEndpoint(key)
           tried.push(key)
           await rereadSecret?.()
-          if (performance.now() < until) other = credentials.next(tried)
+          if (clock.runningTime() < until) other = credentials.next(tried)
           if (other === undefined && replaces === undefined && credentials.wereAccepted)
             error = notLinked(status, error)
         } else if (error === undefined || error.code === 'org_access_refused') {

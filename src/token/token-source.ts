@@ -3,6 +3,7 @@
  * the budget for one, and the budget the endpoint or the minter. In a fleet, the shared tokens stand between cache and budget.
  */
 
+import * as clock from '../clock.ts'
 import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { Secret } from '../secret.ts'
@@ -20,7 +21,7 @@ export class AccessToken extends Secret {
     token: string,
     mintedAt: number,
     statedLifeMs = Number.POSITIVE_INFINITY,
-    mintedDayAt = Date.now() - (performance.now() - mintedAt),
+    mintedDayAt = clock.day() - (clock.now() - mintedAt),
   ) {
     super(token)
     // There may be a hundred thousand tokens, and V8 stores small integers inline.

@@ -1,6 +1,7 @@
 /** The spans that wait for the collector: a bounded number, sent in batches. Counts what never gets there. */
 
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace'
+import * as clock from '../clock.ts'
 
 /** With those on their way. What comes beyond is dropped: the collector may be away, and no request waits for it. */
 const MAX_SPANS = 2_048
@@ -34,12 +35,12 @@ export class SpanQueue extends BatchSpanProcessor {
 
   /** An episode ends five minutes after the last loss. */
   get isDropping(): boolean {
-    return performance.now() - this.#droppedAt < EPISODE_MS
+    return clock.now() - this.#droppedAt < EPISODE_MS
   }
 
   #drop(spans: number, problem = this.problem): void {
     this.dropped += spans
-    this.#droppedAt = performance.now()
+    this.#droppedAt = clock.now()
     this.problem = problem
   }
 

@@ -19,6 +19,7 @@ import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-http'
 import { detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources'
 import { TracerProvider } from '@opentelemetry/sdk-trace'
 import { LRUCache } from 'lru-cache'
+import * as clock from '../clock.ts'
 import { type RequestRecord, type RequestTrace, TRACEPARENT, type Tracing } from '../gateway/request-record.ts'
 import { withoutFields } from '../http1/field-list.ts'
 import type { SettledMint } from '../token/token-source.ts'
@@ -90,7 +91,7 @@ export class Traces implements Tracing {
   begin(record: RequestRecord, traceparent: string | undefined): RequestTrace | undefined {
     const [, traceId, spanId, flags] = (traceparent !== undefined && TRACEPARENT.exec(traceparent)) || []
     if (traceId === undefined || spanId === undefined || flags === undefined) {
-      return Math.random() < this.#options.sample ? this.#begin(record, ROOT_CONTEXT) : undefined
+      return clock.random() < this.#options.sample ? this.#begin(record, ROOT_CONTEXT) : undefined
     }
     const traceFlags = Number.parseInt(flags, 16)
     if ((traceFlags & TraceFlags.SAMPLED) === 0) return undefined
@@ -108,7 +109,7 @@ export class Traces implements Tracing {
 
   attempt(record: RequestRecord, request: Span): Span {
     const parent = trace.setSpan(ROOT_CONTEXT, request)
-    const span = this.#start(nameOf(record), SpanKind.CLIENT, performance.now(), parent)
+    const span = this.#start(nameOf(record), SpanKind.CLIENT, clock.now(), parent)
     setMethod(span, record)
     setUrl(span, this.#place, flat(this.#place.prefix + record.path.slice(0, MAX_PATH)))
     return span
@@ -120,7 +121,7 @@ export class Traces implements Tracing {
   }
 
   mintSettled({ org, method, url, reason, durationMs, error }: SettledMint): void {
-    const endedAt = performance.now()
+    const endedAt = clock.now()
     const span = this.#start('mint', SpanKind.CLIENT, endedAt - durationMs, ROOT_CONTEXT)
     span.setAttribute('http.request.method', method)
     span.setAttribute('oap.org', org)
@@ -141,8 +142,10 @@ export class Traces implements Tracing {
 
   /** Sends what is left, but does not wait for a collector that is slow. Never rejects. */
   async close(): Promise<void> {
-    const late = new Promise<void>((resolve) => setTimeout(resolve, LAST_EXPORT_MS).unref())
-    await Promise.race([this.#provider.shutdown().catch(() => undefined), late])
+    await clock.within(
+      LAST_EXPORT_MS,
+      this.#provider.shutdown().catch(() => undefined),
+    )
   }
 }
 
@@ -189,7 +192,7 @@ class Trace implements RequestTrace {
       attempt.setAttribute('http.response.status_code', outcome)
       if (outcome >= 400) markFailed(attempt, String(outcome))
     }
-    attempt.end(epochOf(performance.now()))
+    attempt.end(epochOf(clock.now()))
   }
 
   ended(): void {
@@ -250,5 +253,5 @@ function flat(text: string): string {
 
 /** Of monotonic milliseconds, in milliseconds since the epoch. The two clocks drift apart while the process lives, so now counts. */
 function epochOf(monotonicMs: number): number {
-  return Date.now() - (performance.now() - monotonicMs)
+  return clock.day() - (clock.now() - monotonicMs)
 }

@@ -80,7 +80,7 @@ function importRules(): object[] {
   return [
     importRule(
       ground.map((name) => `src/${name}`),
-      ['./**'],
+      ['./**', '!./clock.ts'],
     ),
     importRule([`${PAGE}**`], ['../../**']),
     ...[...table].flatMap(([folder, entries]) => {

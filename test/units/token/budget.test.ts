@@ -9,7 +9,7 @@ import { fc } from '../../support/properties.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
 
 beforeEach(() => {
-  vi.useFakeTimers({ now: 0 })
+  vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date', 'performance'] })
 })
 afterEach(() => {
   vi.useRealTimers()
