@@ -1,6 +1,16 @@
 /**
  * The clock: no other file reads the time, sets a timer or draws a random number.
+ *
+ * A process may stand still: it is stopped, or its machine has no time for it. Then its time limits would end before it has read
+ * what arrived meanwhile. So a timer that fires late notes for how long, and time limits are measured in running time.
  */
+
+/** A timer that fires later by more than this shows that the process stood still. */
+const LATE_MS = 100
+
+let stoodStillMs = 0
+/** Monotonic milliseconds. What came before it has been counted. */
+let countedUntil = 0
 
 /** Monotonic milliseconds. */
 export const now = (): number => performance.now()
@@ -11,15 +21,25 @@ export const day = (): number => Date.now()
 /** From 0 to less than 1. */
 export const random = (): number => Math.random()
 
-/** For the silence of others. */
-export const runningTime = (): number => performance.now()
+/** Monotonic milliseconds, without those for which the process stood still: for the silence of others. */
+export const runningTime = (): number => performance.now() - stoodStillMs
+
+/** Called when a timer fires that was due at `due`. Returns true if the process stood still. */
+function noteStandstill(due: number): boolean {
+  const at = now()
+  if (at - due <= LATE_MS) return false
+  // Other timers may have been late for the same reason.
+  stoodStillMs += Math.max(0, at - Math.max(due, countedUntil))
+  countedUntil = at
+  return true
+}
 
 /** Does not keep the process alive. */
 export interface Timer {
   cancel(): void
 }
 
-/** Calls `act` once, after `ms`, and after all that has arrived by then was read. */
+/** Calls `act` once, after `ms` of running time, and after all that has arrived by then was read. */
 export function after(ms: number, act: () => void): Delay {
   return new Delay(ms, act)
 }
@@ -27,6 +47,8 @@ export function after(ms: number, act: () => void): Delay {
 export class Delay implements Timer {
   readonly #ms: number
   readonly #act: () => void
+  #startedAt = 0
+  #due = 0
   #timeout: NodeJS.Timeout | undefined
   #immediate: NodeJS.Immediate | undefined
 
@@ -39,6 +61,7 @@ export class Delay implements Timer {
   /** Begins anew. */
   restart(): void {
     this.cancel()
+    this.#startedAt = runningTime()
     this.#arm(this.#ms)
   }
 
@@ -48,21 +71,39 @@ export class Delay implements Timer {
   }
 
   #arm(ms: number): void {
+    this.#due = now() + ms
     this.#timeout = setTimeout(() => this.#fired(), ms).unref()
   }
 
   #fired(): void {
-    this.#immediate = setImmediate(this.#act)
+    noteStandstill(this.#due)
+    const leftMs = this.#startedAt + this.#ms - runningTime()
+    // A timer may be early by a part of a millisecond.
+    if (leftMs >= 1) this.#arm(Math.ceil(leftMs))
+    else this.#immediate = setImmediate(this.#act)
   }
 }
 
-/** Calls `act` again and again. */
+/** Calls `act` again and again. If the process stood still, all that has arrived meanwhile is read first. */
 export function every(ms: number, act: () => void): Timer {
-  const interval = setInterval(act, ms).unref()
-  return { cancel: () => clearInterval(interval) }
+  let due = now() + ms
+  let immediate: NodeJS.Immediate | undefined
+  const fired = () => {
+    const stoodStill = noteStandstill(due)
+    due = now() + ms
+    if (stoodStill) immediate = setImmediate(act)
+    else act()
+  }
+  const interval = setInterval(fired, ms).unref()
+  return {
+    cancel: () => {
+      clearInterval(interval)
+      clearImmediate(immediate)
+    },
+  }
 }
 
-/** Keeps the process alive. Rejects if the signal comes first. */
+/** Keeps the process alive. It is no time limit: time for which the process stood still counts. Rejects if the signal comes first. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = () => {

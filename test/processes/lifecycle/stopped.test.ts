@@ -4,10 +4,14 @@
  */
 
 import { existsSync, readFileSync } from 'node:fs'
+import { connect, createServer } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { get } from '../../support/case-table.ts'
-import { startProxyProcess } from '../../support/proxy-process.ts'
+import { CA_FILE, certificate } from '../../support/certificates.ts'
+import { Gate } from '../../support/changes.ts'
+import { listening } from '../../support/listening.ts'
+import { type ProxyProcess, startProxyProcess } from '../../support/proxy-process.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 
@@ -50,4 +54,75 @@ test.skipIf(SOMAXCONN < 2_000)('connections that come while the process does not
     expect((await client.response()).status).toBe(200)
     await client[Symbol.asyncDispose]()
   }
+})
+
+const STOPPED_MS = 2_000
+/** Between two looks at connections that may be silent for a second. */
+const LONGEST_SWEEP_MS = 250
+
+describe('time for which the process stood still is in no limit', () => {
+  const stop = async (proxy: ProxyProcess, meanwhile: () => void) => {
+    await sleep(LONGEST_SWEEP_MS) // so that the silence has begun for the listener and the pool
+    proxy.spawned.signal('SIGSTOP')
+    const state = () => readFileSync(`/proc/${proxy.spawned.pid}/stat`, 'utf8')
+    await vi.waitUntil(() => state().includes(') T '))
+    meanwhile()
+    await sleep(STOPPED_MS)
+    proxy.spawned.signal('SIGCONT')
+  }
+  const orgs = ['one', 'two', 'three', 'four', 'five']
+  const settings = { 'tokens.mintTimeout': '1s', 'origin.responseTimeout': '1s', 'listen.headersTimeout': '1s' }
+
+  test.each([
+    ['every mint is under way', {}, 5],
+    ['mints wait for their turn', { 'tokens.mintConcurrency': '1' }, 1],
+  ])('while %s', async (_, more, underway) => {
+    const gate = new Gate()
+    await using service = await startService({ mint: (mint) => gate.pass().then(() => mint.issue()) })
+    await using proxy = await startProxyProcess(service, { settings: { ...settings, ...more } })
+    const answers = orgs.map((org) => request(proxy.port, get('/v2/x', org)))
+    await gate.untilWaiting(underway)
+    await stop(proxy, () => gate.open())
+    expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(orgs.map(() => 200))
+  })
+
+  test('while the service answers', async () => {
+    const gate = new Gate()
+    await using service = await startService({ script: () => gate.pass().then(() => ({ content: 'late' })) })
+    await using proxy = await startProxyProcess(service, { settings })
+    const answer = request(proxy.port, get('/v2/x', 'acme'))
+    await gate.untilWaiting(1)
+    await stop(proxy, () => gate.open())
+    expect((await answer).status).toBe(200)
+  })
+
+  test('while a connection to the service opens', async () => {
+    await using service = await startService({ tls: certificate('localhost') })
+    const held = new Gate()
+    await using relay = await listening(
+      createServer((client) => {
+        const onward = connect(service.origin.port).on('error', () => client.destroy())
+        client.on('error', () => onward.destroy()).pipe(onward)
+        client.once('data', () => void held.pass().then(() => onward.pipe(client)))
+      }),
+    )
+    await using proxy = await startProxyProcess(
+      { appId: service.appId, appSecret: service.appSecret, baseUrl: `https://localhost:${relay.port}` },
+      { settings: { ...settings, 'origin.connectTimeout': '1s' }, env: { NODE_EXTRA_CA_CERTS: CA_FILE } },
+    )
+    const answer = request(proxy.port, get('/v2/x', 'acme'))
+    await held.untilWaiting(1)
+    await stop(proxy, () => held.open())
+    expect((await answer).status).toBe(200)
+  })
+
+  test('while a client sends its head', async () => {
+    await using service = await startService()
+    await using proxy = await startProxyProcess(service, { settings })
+    const head = get('/v2/x', 'acme')
+    await using client = await RawClient.sending(proxy.port, head.slice(0, 20))
+    await request(proxy.port, get('/v2/x', 'acme')) // by then, the first piece was read
+    await stop(proxy, () => client.send(head.slice(20)))
+    expect((await client.response()).status).toBe(200)
+  })
 })
