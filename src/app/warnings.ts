@@ -4,7 +4,7 @@ import type { Metrics } from '../admin/metrics.ts'
 import type { WarningChecks } from '../admin/warnings.ts'
 import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
-import { causeForOperator, PROBLEMS, remedyOf } from '../errors.ts'
+import { causeForOperator, type Failure, PROBLEMS, remedyOf } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { Gateway } from '../gateway/exchange.ts'
 import type { Names } from '../lookup.ts'
@@ -39,19 +39,17 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
   const { config, side, apps, minter, rules, log, reload, fleet, traces, names, certificates, metrics, tunnels } = parts
   return {
     orgs_paused() {
-      const { troubled } = side.budget
-      const told = troubled.filter(({ error }) => error.trouble !== 'credentials' || !side.seemCredentialsRejected)
+      const isToldElsewhere = side.seemCredentialsRejected
+      const told = side.budget.troubled.filter(({ error }) => error.trouble !== 'credentials' || !isToldElsewhere)
       if (told.length === 0) return undefined
       const call = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
-      const all = [...new Set(told.map(({ error }) => causeForOperator(error) ?? ''))]
-      const causes = all.slice(0, MAX_NAMED).map((cause) => {
-        const orgs = told.filter(({ error }) => causeForOperator(error) === cause)
-        const since = new Date(orgs.reduce((first, each) => Math.min(first, each.since), clock.day())).toISOString()
+      const groups = groupedByCause(told)
+      const causes = [...groups].slice(0, MAX_NAMED).map(([cause, { orgs, since }]) => {
         const place = side.minter !== undefined || cause.includes(call) ? '' : ` The call is ${call}.`
-        return `No new token for ${named(orgs.map(({ org }) => org))} since ${since}: ${cause}${place}`
+        return `No new token for ${named(orgs)} since ${new Date(since).toISOString()}: ${cause}${place}`
       })
-      const others = told.filter(({ error }) => all.indexOf(causeForOperator(error) ?? '') >= MAX_NAMED)
-      if (others.length > 0) causes.push(`No new token for ${others.length} more, for other causes.`)
+      const others = [...groups.values()].slice(MAX_NAMED).reduce((sum, { orgs }) => sum + orgs.length, 0)
+      if (others > 0) causes.push(`No new token for ${others} more, for other causes.`)
       const leftMs = told.reduce((longest, each) => Math.max(longest, each.leftMs), 0)
       return { text: `${causes.join(' ')} ${RESUME}`, leftMs: leftMs > 0 ? leftMs : undefined }
     },
@@ -204,6 +202,21 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return `Lines of the log ${lost}, because ${cause}. Correct that, or set log.requests or log.sample to write less.`
     },
   }
+}
+
+/** In one pass: a wrong secret makes thousands of them, and this is asked every two seconds. */
+export function groupedByCause(
+  troubled: readonly { readonly org: OrgId; readonly error: Failure; readonly since: number }[],
+) {
+  const groups = new Map<string, { readonly orgs: OrgId[]; since: number }>()
+  for (const { org, error, since } of troubled) {
+    const cause = causeForOperator(error) ?? ''
+    const group = groups.get(cause) ?? { orgs: [], since }
+    groups.set(cause, group)
+    group.orgs.push(org)
+    group.since = Math.min(group.since, since)
+  }
+  return groups
 }
 
 const LOG_PROBLEMS: Readonly<Record<string, string>> = {

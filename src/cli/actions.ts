@@ -23,13 +23,16 @@ export async function resume(address: Address, print = toStdout): Promise<0> {
   return 0
 }
 
+/** Thousands of callers, each with a file, take seconds. */
+const RELOAD_MS = 60_000
+
 /** Resolves with the exit code: 78 if the configuration was refused, as at a start. */
 export async function reload(
   address: Address,
   print = toStdout,
   printError: Print = (text) => process.stderr.write(text),
 ): Promise<0 | 78> {
-  const { outcome, problems, needRestart }: ReloadReport = await post(address, '/reload')
+  const { outcome, problems, needRestart }: ReloadReport = await post(address, '/reload', RELOAD_MS)
   if (outcome === 'refused') {
     printError(`configuration refused, and the one before it stays in use:\n${problems.join('\n')}\n`)
     return 78
@@ -41,12 +44,12 @@ export async function reload(
 
 /** Waits for the end of the proxy. Resolves with its exit code. */
 export async function stop(address: Address, print = toStdout): Promise<0 | 1> {
-  const { broken }: { broken: number } = await post(address, '/quitquitquit', 'no deadline')
+  const { broken }: { broken: number } = await post(address, '/quitquitquit', Number.POSITIVE_INFINITY)
   const cut = `broke off ${broken} connection${broken === 1 ? '' : 's'} with requests in flight, at shutdown.timeout`
   print(broken === 0 ? 'stopped: all requests in flight finished\n' : `stopped: ${cut}\n`)
   return broken === 0 ? 0 : 1
 }
 
-async function post<T>(address: Address, path: string, deadline?: 'no deadline'): Promise<T> {
-  return JSON.parse(contentOf(await askAdmin(address, path, 'POST', deadline)))
+async function post<T>(address: Address, path: string, deadlineMs?: number): Promise<T> {
+  return JSON.parse(contentOf(await askAdmin(address, path, 'POST', deadlineMs)))
 }

@@ -8,6 +8,7 @@ import { connect } from 'node:net'
 import { formatAddress } from '../config/address.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 
+/** Longer than a busy proxy needs for an answer that waits for nothing. */
 const DEADLINE_MS = 2_000
 
 /** Addresses of all interfaces, which cannot be connected to. */
@@ -36,7 +37,7 @@ export async function askAdmin(
   address: ListenAddress | 'off',
   path: string,
   method: 'GET' | 'POST' = 'GET',
-  deadline: 'two seconds' | 'no deadline' = 'two seconds',
+  deadlineMs = DEADLINE_MS,
 ) {
   if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
   const place = `the admin listener at ${formatAddress(address)}`
@@ -47,8 +48,8 @@ export async function askAdmin(
   const authority = address.kind === 'unix' ? host : formatAddress({ ...address, host })
   const socket = connect({ host, ...to })
   // No `AbortSignal.timeout`: a small command would be busy loading it.
-  const late = new Error(`${place} did not answer within 2 s`)
-  const timer = deadline === 'no deadline' ? undefined : setTimeout(() => socket.destroy(late), DEADLINE_MS)
+  const late = new Error(`${place} did not answer within ${deadlineMs / 1_000} s`)
+  const timer = Number.isFinite(deadlineMs) ? setTimeout(() => socket.destroy(late), deadlineMs) : undefined
   try {
     // HTTP/1.0: the answer ends with the connection, and has no chunks.
     socket.write(`${method} ${path} HTTP/1.0\r\nhost: ${authority}\r\ncontent-length: 0\r\n\r\n`)

@@ -1,6 +1,9 @@
 /** `purge`, `resume` and `reload` against the admin listener; `stop` is in test/processes/lifecycle/stop.test.ts. */
 
-import { expect, test } from 'vitest'
+import { once } from 'node:events'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { expect, test, vi } from 'vitest'
 import { purge, reload, resume, stop } from '../../../src/cli/actions.ts'
 import { AdminUnderTest } from '../admin/start-admin.ts'
 
@@ -38,6 +41,22 @@ test('reload tells the outcome; a refused one has the exit code of a refused sta
     78,
     'configuration refused, and the one before it stays in use:\norgs.pattern (x): wrong\n',
   ])
+})
+
+test('a reload may take its time', async () => {
+  const server = createServer((_, response) => {
+    vi.advanceTimersByTime(30_000)
+    response.end('{"outcome":"applied","problems":[],"needRestart":[]}')
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
+  let printed = ''
+  const address = { kind: 'tcp', host: 'localhost', port: (server.address() as AddressInfo).port } as const
+  const exitCode = await reload(address, (text) => (printed += text)).finally(() => {
+    vi.useRealTimers()
+    server.close()
+  })
+  expect([exitCode, printed]).toEqual([0, 'configuration applied\n'])
 })
 
 test('stop says what to do where admin.quit is off', async () => {
