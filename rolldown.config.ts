@@ -13,7 +13,7 @@ const PACKAGE = /^.*\/node_modules\/(?:@[^/]+\/)?[^/]+(?=\/)/
 /** All that the small commands need, and what else reads the settings file: in few files, too. */
 const SMALL =
   /\/src\/(?:cli\/(?:arguments|commands|startup-failure|admin-address|admin-client)|config\/(?:problem|address)|version)\.ts$/
-const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file)\.ts$|\/helpers\/esm\/usingCtx/
+const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file|clock)\.ts$|\/helpers\/esm\/usingCtx/
 
 /** What `serve` always needs: in one file, because each import between files costs the start. */
 const SERVED =

@@ -47,14 +47,16 @@ export function after(ms: number, act: () => void): Delay {
 export class Delay implements Timer {
   readonly #ms: number
   readonly #act: () => void
+  readonly #keepsAlive: boolean
   #startedAt = 0
   #due = 0
   #timeout: NodeJS.Timeout | undefined
   #immediate: NodeJS.Immediate | undefined
 
-  constructor(ms: number, act: () => void) {
+  constructor(ms: number, act: () => void, keepsAlive = false) {
     this.#ms = ms
     this.#act = act
+    this.#keepsAlive = keepsAlive
     this.restart()
   }
 
@@ -72,7 +74,8 @@ export class Delay implements Timer {
 
   #arm(ms: number): void {
     this.#due = now() + ms
-    this.#timeout = setTimeout(() => this.#fired(), ms).unref()
+    this.#timeout = setTimeout(() => this.#fired(), Math.max(0, ms))
+    if (!this.#keepsAlive) this.#timeout.unref()
   }
 
   #fired(): void {
@@ -103,17 +106,18 @@ export function every(ms: number, act: () => void): Timer {
   }
 }
 
-/** Keeps the process alive. It is no time limit: time for which the process stood still counts. Rejects if the signal comes first. */
+/** As `after`, but keeps the process alive. Rejects if the signal comes first. */
 export function sleep(ms: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const abort = () => {
-      clearTimeout(timeout)
+      delay.cancel()
       reject(signal?.reason)
     }
-    const timeout = setTimeout(() => {
+    const act = () => {
       signal?.removeEventListener('abort', abort)
       resolve()
-    }, ms)
+    }
+    const delay = new Delay(ms, act, true)
     signal?.addEventListener('abort', abort, { once: true })
   })
 }

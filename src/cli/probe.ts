@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline/promises'
 import { LiveConnections, openMintOrigin, openOrigin, openWire } from '../app/origin.ts'
-import * as systemClock from '../clock.ts'
+import { now, sleep } from '../clock.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
 import type { Environment } from '../config/settings-file.ts'
@@ -54,7 +54,7 @@ export async function probe(
   command: ProbeCommand,
   env: Environment,
   terminal: Terminal = onTerminal(),
-  clock: Clock = systemClock,
+  clock: Clock = { now, sleep },
 ): Promise<0 | 1> {
   const { config } = await loadConfig({ file: command.file, env })
   const { app } = config

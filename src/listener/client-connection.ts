@@ -98,8 +98,8 @@ export class ClientConnection implements Client, RequestEvents {
   isFinishing = false
   /** Our side has ended. */
   #hasEnded = false
-  /** Monotonic milliseconds. */
-  idleSince = clock.now()
+  /** Running time. */
+  idleSince = clock.runningTime()
   /** A response has been sent. */
   #wasUsed = false
   #wait = NOTHING
@@ -353,7 +353,7 @@ export class ClientConnection implements Client, RequestEvents {
     const request = this.#request
     this.#request = undefined
     request?.responseFlushed()
-    this.idleSince = clock.now()
+    this.idleSince = clock.runningTime()
     this.#wasUsed = true
     if (this.socket.destroyed) return
     if (!this.response.keepsAlive || this.#isLastRequest) {

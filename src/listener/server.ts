@@ -200,8 +200,8 @@ export class Listener implements ConnectionOwner {
     for (const bound of this.#bound.values()) bound.close()
     // Takes the requests that have arrived, but were not read yet.
     for (let turns = 0; turns < 2; turns++) await new Promise((resolve) => setImmediate(resolve))
-    const until = clock.now() + ARRIVAL_MS
-    while (clock.now() < until && this.#hasArrivals()) await clock.sleep(5)
+    const until = clock.runningTime() + ARRIVAL_MS
+    while (clock.runningTime() < until && this.#hasArrivals()) await clock.sleep(5)
     this.handler.drain()
     this.tls?.endHandshakes()
     this.#finish(() => true)
@@ -210,7 +210,7 @@ export class Listener implements ConnectionOwner {
   }
 
   #hasArrivals(): boolean {
-    const since = clock.now() - ARRIVAL_MS
+    const since = clock.runningTime() - ARRIVAL_MS
     const isArriving = ({ socket, idleSince }: ClientConnection) => socket.bytesRead === 0 && idleSince > since
     return (this.tls?.handshakes ?? 0) > 0 || [...this.#connections.values()].some(isArriving)
   }

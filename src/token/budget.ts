@@ -79,8 +79,7 @@ export class Budget implements TokenSource {
     const { mintTimeoutMs } = this.#options
     const { reason, awaitedBy } = options
     const startedAt = clock.runningTime()
-    // Never below zero: the timers may be late.
-    const restMs = (share = 1) => Math.max(startedAt + mintTimeoutMs * share - clock.runningTime(), 0)
+    const restMs = (share = 1) => startedAt + mintTimeoutMs * share - clock.runningTime()
     for (let calls = 0, failure: TokenError | undefined; ; calls += 1) {
       const hasTime = isAhead(reason) && failure === undefined
       const ask = { isTroubled: this.#troubles.has(org), isAhead: isAhead(reason), awaitedBy }

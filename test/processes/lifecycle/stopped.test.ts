@@ -125,4 +125,15 @@ describe('time for which the process stood still is in no limit', () => {
     await stop(proxy, () => client.send(head.slice(20)))
     expect((await client.response()).status).toBe(200)
   })
+
+  test('while a proxy that ends waits for the first request of a client', async () => {
+    await using service = await startService()
+    await using proxy = await startProxyProcess(service)
+    await using client = await RawClient.connect(proxy.port)
+    await request(proxy.port, get('/v2/x', 'acme')) // by then, the client was accepted
+    proxy.spawned.signal('SIGTERM')
+    await proxy.spawned.waitForLine(/"msg":"drain"/)
+    await stop(proxy, () => client.send(get('/v2/x', 'acme')))
+    expect((await client.response()).status).toBe(200)
+  })
 })
