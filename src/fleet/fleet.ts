@@ -40,12 +40,12 @@ interface SharedMint {
   readonly owner: string
   /** Mark of the token to be replaced. */
   readonly except: string
-  /** The store's clock when it first answered. */
-  askedAtMs: number | undefined
+  /** How far the store's clock is ahead of the monotonic one, or a little less. Undefined until it has answered. */
+  storeAheadMs: number | undefined
 }
 
 /** What is sealed. The life begins at the mint; it is null if none is stated, as JSON writes `Infinity`. */
-type TokenContent = [askedAtMs: number, statedLifeMs: number | null, token: string]
+type TokenContent = [mintedAtMs: number, statedLifeMs: number | null, token: string]
 
 export class Fleet {
   readonly store: RedisStore
@@ -100,7 +100,7 @@ export class Fleet {
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
       except: replaces === undefined ? '' : this.#keys.markOf(org, replaces.reveal()),
-      askedAtMs: undefined,
+      storeAheadMs: undefined,
     }
     const startedAt = clock.runningTime()
     for (;;) {
@@ -123,7 +123,7 @@ export class Fleet {
     const maxAgeMs = Math.ceil(Math.min(MAX_SPAN_MS, askedAt - bornAfter))
     const reply = await this.store.ask(CLAIM, name, [owner, `${this.#leaseMs}`, `${maxAgeMs}`, except])
     if (reply.kind === 'error') return 'mint'
-    mint.askedAtMs ??= reply.storeTimeMs
+    mint.storeAheadMs = reply.storeTimeMs - clock.now()
     if (reply.kind !== 'token') return reply.kind === 'held' ? reply : 'mint'
     const token = open(mint, reply, Math.floor(askedAt - reply.ageMs))
     if (token !== undefined) return token
@@ -148,13 +148,13 @@ export class Fleet {
   }
 
   #tell(mint: SharedMint, token: AccessToken): void {
-    const { org, options, owner, askedAtMs } = mint
+    const { org, options, owner, storeAheadMs } = mint
     const { replaces } = options
     const { statedLifeMs } = token
     const ageMs = Math.max(0, clock.now() - token.mintedAt)
     const restMs = Math.floor(Math.min(statedLifeMs, MAX_SPAN_MS) - ageMs)
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
-    if (askedAtMs === undefined || restMs <= 0 || replaces?.equals(token)) {
+    if (storeAheadMs === undefined || restMs <= 0 || replaces?.equals(token)) {
       this.#release(mint)
       return
     }
@@ -162,18 +162,19 @@ export class Fleet {
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
     if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
     const text = token.reveal()
-    const content: TokenContent = [askedAtMs, statedLifeMs, text]
+    const mintedAtMs = Math.floor(token.mintedAt + storeAheadMs)
+    const content: TokenContent = [mintedAtMs, statedLifeMs, text]
     const value = storedValue({
       mark: keys.markOf(org, text),
-      askedAtMs,
+      mintedAtMs,
       sealed: keys.seal(org, JSON.stringify(content)),
     })
     this.#runBehind(this.store.ask(PUBLISH, keys.nameOf(org), [owner, value, String(restMs)]))
   }
 
   /** A lease that a store gave without an answer ends by itself. */
-  #release({ keys, org, owner, askedAtMs }: SharedMint): void {
-    if (askedAtMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(org), [owner]))
+  #release({ keys, org, owner, storeAheadMs }: SharedMint): void {
+    if (storeAheadMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(org), [owner]))
   }
 
   async #forget(orgs: readonly OrgId[]): Promise<void> {
@@ -195,7 +196,7 @@ function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): 
   const opened = keys.open(org, found.sealed)
   if (opened === undefined) return undefined
   // Only a replica with this secret and format can have sealed it, so its shape needs no check.
-  const [askedAtMs, statedLifeMs, text]: TokenContent = JSON.parse(opened)
-  if (askedAtMs !== found.askedAtMs || keys.markOf(org, text) !== found.mark) return undefined
+  const [mintedAtMs, statedLifeMs, text]: TokenContent = JSON.parse(opened)
+  if (mintedAtMs !== found.mintedAtMs || keys.markOf(org, text) !== found.mark) return undefined
   return new AccessToken(text, mintedAt, statedLifeMs ?? undefined)
 }

@@ -15,8 +15,8 @@ export interface Script<Reply> {
 export interface StoredToken {
   /** See `FleetKeys.markOf`. */
   readonly mark: string
-  /** The store's clock before the token was minted. So the clocks of replicas may differ. */
-  readonly askedAtMs: number
+  /** The store's clock when the token came, or a little before. So the clocks of replicas may differ. */
+  readonly mintedAtMs: number
   readonly sealed: string
 }
 
@@ -38,8 +38,8 @@ const MAX_TOKEN_BYTES = 24 * 1024
 const MAX_LEASE_BYTES = 64
 
 /** Begins with the mark and the time, so that the scripts can read them. */
-export function storedValue({ mark, askedAtMs, sealed }: StoredToken): string {
-  return `${mark}${String(askedAtMs).padStart(TIME_DIGITS, '0')}${sealed}`
+export function storedValue({ mark, mintedAtMs, sealed }: StoredToken): string {
+  return `${mark}${String(mintedAtMs).padStart(TIME_DIGITS, '0')}${sealed}`
 }
 
 const PARTS = `
@@ -50,7 +50,7 @@ local function read(key, most)
   if rest < 0 then return nil end
   return redis.call('GET', key), rest
 end
-local function askedAt(value)
+local function mintedAt(value)
   return value and tonumber(string.sub(value, ${MARK_LENGTH + 1}, ${SEALED_AT}))
 end`
 
@@ -65,7 +65,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local value = read(KEYS[1], ${MAX_TOKEN_BYTES})
 local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[4]
-if isOther and askedAt(value) and now - askedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
+if isOther and mintedAt(value) and now - mintedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
 local owner, rest = read(KEYS[2], ${MAX_LEASE_BYTES})
 if owner and owner ~= ARGV[1] and rest <= tonumber(ARGV[2]) then return {'held', now, rest} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
@@ -76,9 +76,9 @@ return {'acquired', now}`,
     if (kind === 'acquired') return { kind, storeTimeMs }
     if (kind === 'held' && typeof last === 'number') return { kind, storeTimeMs, restMs: last }
     if (kind !== 'token' || typeof last !== 'string') return undefined
-    const askedAtMs = Number(last.slice(MARK_LENGTH, SEALED_AT))
-    const ageMs = Math.max(0, storeTimeMs - askedAtMs)
-    return { kind, storeTimeMs, mark: last.slice(0, MARK_LENGTH), askedAtMs, sealed: last.slice(SEALED_AT), ageMs }
+    const mintedAtMs = Number(last.slice(MARK_LENGTH, SEALED_AT))
+    const ageMs = Math.max(0, storeTimeMs - mintedAtMs)
+    return { kind, storeTimeMs, mark: last.slice(0, MARK_LENGTH), mintedAtMs, sealed: last.slice(SEALED_AT), ageMs }
   },
 }
 
@@ -90,8 +90,8 @@ export const PUBLISH = simple(
   'publish',
   `${PARTS}
 local owner = read(KEYS[2], ${MAX_LEASE_BYTES})
-local former = owner ~= ARGV[1] and askedAt(read(KEYS[1], ${MAX_TOKEN_BYTES}))
-if ARGV[2] and former and former >= askedAt(ARGV[2]) then return 'lost' end
+local former = owner ~= ARGV[1] and mintedAt(read(KEYS[1], ${MAX_TOKEN_BYTES}))
+if ARGV[2] and former and former >= mintedAt(ARGV[2]) then return 'lost' end
 if ARGV[2] then redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3]) end
 if not owner or owner == ARGV[1] then redis.call('DEL', KEYS[2]) end
 return 'ok'`,

@@ -66,7 +66,7 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
             status = answer.status
             const headers = Object.values(options.secretHeaders ?? {}).map(({ content }) => content)
             const secrets = [...credentials.secrets, proof, ...headers, ...(replaces === undefined ? [] : [replaces])]
-            return reader.read(answer, org, startedAt, clock.day(), { key, secrets })
+            return reader.read(answer, org, clock.now() - startedAt, clock.day(), { key, secrets })
           },
           (error: unknown) => reader.meaningOfFailure(error),
         )
@@ -114,11 +114,11 @@ export class AnswerReader {
     this.#options = options
   }
 
-  /** `startedAt` is when the call began (monotonic milliseconds); `wallNowMs` is the time of day. */
+  /** `tookMs` is the time of the call, which has ended now; `wallNowMs` is the time of day. */
   read(
     answer: WholeResponse,
     org: OrgId,
-    startedAt: number,
+    tookMs: number,
     wallNowMs: number,
     asked?: AskedWith,
   ): AccessToken | TokenError {
@@ -136,7 +136,9 @@ export class AnswerReader {
       try {
         const { token, statedLifeMs } = readTokenReply(answer, field, nowMs)
         this.#hasSucceeded = true
-        return new AccessToken(token, startedAt, statedLifeMs)
+        // The life may have begun with the call: no end is late. One that has passed is none.
+        const restMs = statedLifeMs - tookMs
+        return new AccessToken(token, clock.now(), restMs > 0 ? restMs : undefined)
       } catch (error) {
         if (!(error instanceof NoUsableToken)) throw error
         return failure('token_response_invalid', ` without a usable ${field.join('.')} to ${url}: ${error.message}`)

@@ -10,11 +10,11 @@ import { Secret } from '../secret.ts'
 
 /** One Org Access Token, as the endpoint gave it. It never prints itself. */
 export class AccessToken extends Secret {
-  /** Monotonic milliseconds, taken before the mint was sent. Negative if minted before this process began. */
+  /** When the endpoint answered, or a little before; monotonic milliseconds. Negative if that was before this process began. */
   readonly mintedAt: number
   /** The same instant as time of day: the monotonic clock may stop while the machine sleeps. */
   readonly mintedDayAt: number
-  /** From the mint to the end that is stated. `Infinity` if none is. */
+  /** From then to the end that is stated. `Infinity` if none is. */
   readonly statedLifeMs: number
 
   constructor(

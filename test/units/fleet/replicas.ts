@@ -63,12 +63,11 @@ export class Endpoint {
   issue = (token: string, mintedAt: number) => new AccessToken(token, mintedAt)
 
   async mint(org: OrgId): Promise<AccessToken> {
-    const mintedAt = performance.now()
-    const token = this.issue(`${org}.${this.calls.push(org)}`, mintedAt)
+    const number = this.calls.push(org)
     const failure = this.failure()
     await (this.gate?.pass() ?? passed(this.latencyMs))
     if (failure !== undefined) throw failure
-    return token
+    return this.issue(`${org}.${number}`, performance.now())
   }
 }
 

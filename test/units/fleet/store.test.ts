@@ -16,7 +16,7 @@ const LEASE_MS = 2_500
 
 /** The store's clock is ours. */
 function tokenMarked(letter: string, ageMs = 1_000): StoredToken {
-  return { mark: letter.repeat(22), askedAtMs: Date.now() - ageMs, sealed: `sealed-${letter}` }
+  return { mark: letter.repeat(22), mintedAtMs: Date.now() - ageMs, sealed: `sealed-${letter}` }
 }
 
 interface ClaimChanges {

@@ -225,10 +225,11 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
     },
     {
       mint: async (org) => {
-        const mintedAt = world.now()
+        const askedAt = world.now()
         const issued = await mint(world, service, Number(org.slice(4)), random)
-        const statedLifeMs = service.kind.statesEnd === true ? issued.lifeMs : undefined
-        const token = new AccessToken(issued.name, mintedAt, statedLifeMs, mintedAt)
+        const now = world.now()
+        const statedLifeMs = service.kind.statesEnd === true ? issued.lifeMs - (now - askedAt) : undefined
+        const token = new AccessToken(issued.name, now, statedLifeMs, now)
         names.set(token, issued.name)
         return token
       },

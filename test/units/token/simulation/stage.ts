@@ -71,13 +71,14 @@ export class Stage {
   }
 
   async #mint(): Promise<AccessToken> {
-    const mintedAt = this.world.now()
+    const askedAt = this.world.now()
     this.mints += 1
     const number = this.mints
     await this.world.sleep(this.mintMs)
     if (this.endpointFails) throw new TokenError(this.endpointFails, 'scripted')
-    const mintedDayAt = mintedAt + this.sleptMs
-    const token = new AccessToken(this.name ?? `token-${number}`, mintedAt, this.statedLifeMs, mintedDayAt)
+    const now = this.world.now()
+    const lifeMs = this.statedLifeMs && this.statedLifeMs - (now - askedAt)
+    const token = new AccessToken(this.name ?? `token-${number}`, now, lifeMs, now + this.sleptMs)
     this.#numbers.set(token, number)
     return token
   }
