@@ -132,12 +132,9 @@ export function orgStatuses({ orgs, now, day }: TokenCache, refusals: ReadonlyMa
   })
 }
 
-/**
- * `new`: not accepted yet. `fresh`: in use. `refreshing`: a new token is due. `rejected`: the service rejects it, and there is no
- * other yet.
- */
+/** `new`: not accepted yet. `fresh`: accepted last. `refreshing`: a new token is due. `rejected`: by the service, last. */
 function stateOf(tokens: OrgTokens, now: number, day: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
-  if (tokens.minting === 'rejected' || tokens.hasNoGoodToken) return 'rejected'
+  if (tokens.minting === 'rejected' || tokens.isRejected) return 'rejected'
   if (tokens.isDueAt(now, day)) return 'refreshing'
   return tokens.acceptedAt < 0 ? 'new' : 'fresh'
 }

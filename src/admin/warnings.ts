@@ -7,6 +7,8 @@ import type { MetricFamily } from './counts.ts'
 interface Finding {
   /** What is wrong, and what to do. */
   readonly text: string
+  /** When the state began, if the part knows; milliseconds since 1970. */
+  readonly since?: number | undefined
   /** Until the state will end or change by itself, if that is known. */
   readonly leftMs?: number | undefined
 }
@@ -31,8 +33,8 @@ export class Warnings {
         this.#since.delete(code)
         return []
       }
-      const { text, leftMs }: Finding = typeof found === 'string' ? { text: found } : found
-      const since = this.#since.get(code) ?? now
+      const { text, leftMs, ...told }: Finding = typeof found === 'string' ? { text: found } : found
+      const since = told.since ?? this.#since.get(code) ?? now
       this.#since.set(code, since)
       return [{ code, text, since: instant(since), until: leftMs === undefined ? undefined : instant(now + leftMs) }]
     })

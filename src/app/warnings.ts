@@ -51,7 +51,11 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       const others = [...groups.values()].slice(MAX_NAMED).reduce((sum, { orgs }) => sum + orgs.length, 0)
       if (others > 0) causes.push(`No new token for ${others} more, for other causes.`)
       const leftMs = told.reduce((longest, each) => Math.max(longest, each.leftMs), 0)
-      return { text: `${causes.join(' ')} ${RESUME}`, leftMs: leftMs > 0 ? leftMs : undefined }
+      return {
+        text: `${causes.join(' ')} ${RESUME}`,
+        since: Math.min(...[...groups.values()].map((each) => each.since)),
+        leftMs: leftMs > 0 ? leftMs : undefined,
+      }
     },
     mint_pace_reduced() {
       const { pace } = side.budget

@@ -25,7 +25,7 @@ interface Trouble {
   readonly error: TokenError
   /** Pauses in a row because of the same kind of trouble; each is twice as long as the one before. */
   readonly pauses: number
-  /** The first failure; milliseconds since 1970. */
+  /** The first of this kind in a row; milliseconds since 1970. */
   readonly since: number
   /** The end of the pause; monotonic milliseconds. */
   readonly until: number
@@ -131,12 +131,13 @@ export class Budget implements TokenSource {
     if (trouble === 'credentials' && this.#answers === 'none') this.#answers = 'credentials'
     const now = clock.now()
     const before = this.#troubles.peek(org)
-    const pauses = before?.error.trouble === trouble ? before.pauses : 0
+    const same = before?.error.trouble === trouble ? before : undefined
+    const pauses = same?.pauses ?? 0
     const pauseMs = isRepeated ? 0 : this.#pauseMs(error, pauses)
     const next = {
       error,
       pauses: isRepeated ? pauses : pauses + 1,
-      since: before?.since ?? clock.day(),
+      since: same?.since ?? clock.day(),
       until: now + pauseMs,
     }
     this.#troubles.set(org, next, { ttl: Math.ceil(pauseMs) + MEMORY_MS })

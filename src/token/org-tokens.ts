@@ -76,6 +76,7 @@ export class OrgTokens {
   current: AccessToken
   #former: AccessToken | undefined // the one before, unless it was rejected
   minting: MintReason | undefined // the mint under way
+  isRejected = false // by the last answer that told, accepted or rejected
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number } | undefined
   row = 0 // requests whose first answer with the current token was neither accepted nor without meaning
@@ -200,6 +201,7 @@ export class OrgTokens {
   noteAccepted(token: AccessToken, sentAt: number): void {
     this.row = 0
     if (token !== this.current) return
+    this.isRejected = false
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (this.#doubt === undefined || sentAt < this.#doubt.since) return
     const isSettled = sentAt - token.mintedAt >= this.#rules.settleTimeMs
@@ -208,6 +210,7 @@ export class OrgTokens {
 
   noteRejected(token: AccessToken, now: number, day: number): void {
     if (token === this.#former) this.#former = undefined
+    if (token === this.current) this.isRejected = true
     if (token === this.current && this.isYoungAt(now, day)) this.#doubt = { by: 'young', since: now }
   }
 
@@ -274,6 +277,7 @@ export class OrgTokens {
     }
     this.#former = reason === 'rejected' || isSame || this.#doubt !== undefined ? undefined : before
     this.current = token
+    this.isRejected = false
     this.#doubt = undefined
     this.row = 0
     this.#planRenewal(random)

@@ -130,6 +130,46 @@ test('Orgs for which the endpoint fails are told with each cause, also between t
   expect(await told()).toBeUndefined()
 })
 
+test('a trouble of another kind has its own time, and so has the one that is left', async () => {
+  const answers = new Map([
+    ['a', { status: 403 }],
+    ['b', { status: 500 }],
+  ])
+  const settings = { ...ADMIN, 'tokens.refusalTtl': '1ms' }
+  const { proxy } = await startBoth({ mint: (mint) => answers.get(mint.org) ?? mint.issue() }, settings)
+  const ask = async (org: string) => (await request(proxy.port, get('/v2/x', org))).status
+  expect([await ask('a'), await ask('b')]).toEqual([403, 503])
+  const first = (await warningsOf(proxy))[0]
+  const pausedAt = Date.now()
+  answers.set('a', { status: 500 })
+  expect(await ask('a')).toBe(503)
+  await proxy.askAdmin('/tokens/purge?org=b', 'POST')
+  const [told] = await warningsOf(proxy)
+  expect(told?.code).toBe('orgs_paused')
+  const sinceOf = (text = '') => Date.parse(/No new token for a since (\S+Z):/.exec(text)?.[1] ?? '')
+  expect(sinceOf(told?.text)).toBeGreaterThanOrEqual(pausedAt)
+  expect(Date.parse(told?.since ?? '')).toBe(sinceOf(told?.text))
+  expect(Date.parse(first?.since ?? '')).toBeLessThanOrEqual(pausedAt)
+})
+
+test('a token that the service rejects is told as rejected, until it or another is accepted', async () => {
+  let accepts = true
+  const settings = { ...ADMIN, 'tokens.settleTime': '0s' }
+  const service = { acceptsAnyToken: true, script: () => ({ status: accepts ? 200 : 401 }) }
+  const { service: running, proxy } = await startBoth(service, settings)
+  const state = async () => JSON.parse((await proxy.askAdmin('/status')).content).orgs[0].state
+  const ask = async () => (await request(proxy.port, get('/v2/x', 'acme'))).status
+  expect([await ask(), await state()]).toEqual([200, 'fresh'])
+  accepts = false
+  running.tokens.script = () => ({ status: 401 })
+  expect([await ask(), await state()]).toEqual([502, 'rejected'])
+  running.tokens.script = (mint) => mint.issue()
+  await proxy.askAdmin('/tokens/resume', 'POST')
+  expect([await ask(), await state()]).toEqual([401, 'rejected'])
+  accepts = true
+  expect([await ask(), await state()]).toEqual([200, 'fresh'])
+})
+
 test('of more than three causes, the Orgs of the others are counted', async () => {
   const statuses = new Map([
     ['a', 500],
@@ -177,7 +217,7 @@ test('a status that turned out to end tokens is named', async () => {
   await using service = await startService({
     script: (received) => ({ status: ended.has(received.values('authorization').join()) ? 419 : 200 }),
   })
-  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.settleTime': '10ms' })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.settleTime': '0s' })
   const statuses = async (count: number) => {
     const seen: (number | undefined)[] = []
     for (let i = 0; i < count; i++) seen.push((await request(proxy.port, get('/v2/x', 'acme'))).status)
