@@ -5,7 +5,7 @@
 
 import { BlockList, isIP, isIPv6 } from 'node:net'
 import type { ListenAddress } from '../listener/bind.ts'
-import { Unsuitable } from './problem.ts'
+import { throwFaults, Unsuitable } from './problem.ts'
 
 /** Of `admin.address`. */
 export const DEFAULT_ADMIN_ADDRESS = 'localhost:9090'
@@ -101,8 +101,12 @@ function parseHttpUrl(text: string, example: string, credentials: string): URL {
   // Checked before `new URL`, which drops an empty query, trims, and reads a backslash as a slash.
   const [, authority, path = '', rest] = /^https?:\/\/([^/?#\\]+)([^?#]*)(.*)$/is.exec(text) ?? []
   if (authority === undefined) throw new Unsuitable(`is not an http(s) URL: ${example}`)
-  if (authority.includes('@')) throw new Unsuitable(`contains a user name or password: ${credentials}`)
-  if (rest !== '') throw new Unsuitable(`has a query or a fragment: ${example}`)
+  const faults = [
+    [authority.includes('@'), `contains a user name or password: ${credentials}`],
+    [/[{}]/.test(authority), `has braces in its host: ${example}`],
+    [rest !== '', `has a query or a fragment: ${example}`],
+  ] as const
+  throwFaults(faults)
   if (!URL.canParse(text)) throw new Unsuitable(`is not an http(s) URL: ${example}`)
   const url = new URL(text)
   // The parser rewrites dot segments, blanks, backslashes and non-ASCII: the result would be another path.

@@ -12,6 +12,12 @@ export interface Problem {
 /** Thrown by the parser of one setting. The message is a predicate, and never repeats text that may be a secret. */
 export class Unsuitable extends Error {}
 
+/** All at once, because nobody wants to correct one after the other. @throws {Unsuitable} */
+export function throwFaults(faults: readonly (readonly [isFault: boolean | undefined, message: string])[]): void {
+  const told = faults.flatMap(([isFault, message]) => (isFault ? [message] : []))
+  if (told.length > 0) throw new Unsuitable(told.join('; '))
+}
+
 /** The place of a problem with the config file as a whole. */
 export const WHOLE_FILE = 'config file'
 

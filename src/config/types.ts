@@ -10,7 +10,7 @@ import { hasMeaning, type TokenField } from '../gateway/fields.ts'
 import { isForwardable } from '../gateway/targets.ts'
 import { ORG_ID_SEGMENT } from '../org-id.ts'
 import type { EndpointRoute } from '../token/token-request.ts'
-import { Unsuitable } from './problem.ts'
+import { throwFaults, Unsuitable } from './problem.ts'
 
 /** For `meta` of a setting that a reload applies. A change of any other setting needs a restart. */
 export const RELOADABLE = { isReloadable: true }
@@ -137,20 +137,23 @@ export function parseEndpoint(text: string): EndpointRoute {
       text,
     )
   const [, method = '', place, path = '', query = ''] = match ?? []
-  if (method === '' || method !== method.toUpperCase()) {
-    throw new Unsuitable(`is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`)
-  }
-  if (place?.includes('@'))
-    throw new Unsuitable('contains a user name or password: tokens.auth says how the App proves itself')
-  if (/[{}]/.test(`${place}${query}`))
-    throw new Unsuitable(`has braces in its host or query: ${ORG_ID_SEGMENT} stands in the path`)
-  if (place !== undefined && !URL.canParse(place))
-    throw new Unsuitable(`is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`)
+  const isCall = method !== '' && method === method.toUpperCase()
   const [before = '', after, ...more] = path.split(`/${ORG_ID_SEGMENT}/`)
-  if (after === '' || more.length > 0 || /[{}]/.test(before + (after ?? ''))) {
-    throw new Unsuitable(`may have ${ORG_ID_SEGMENT} once, as a segment before another one: ${ENDPOINT_EXAMPLE}`)
-  }
-  if (!isForwardable(path.replace(ORG_ID_SEGMENT, 'x'))) throw new Unsuitable('has a path with "." or ".." segments')
+  const faults = [
+    [!isCall, `is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`],
+    [place?.includes('@'), 'contains a user name or password: tokens.auth says how the App proves itself'],
+    [/[{}]/.test(`${place}${query}`), `has braces in its host or query: ${ORG_ID_SEGMENT} stands in the path`],
+    [
+      place !== undefined && !/[@{}]/.test(place) && !URL.canParse(place),
+      `has a host or port that is none: ${ENDPOINT_EXAMPLE}`,
+    ],
+    [
+      after === '' || more.length > 0 || /[{}]/.test(before + (after ?? '')),
+      `may have ${ORG_ID_SEGMENT} once, as a segment before another one: ${ENDPOINT_EXAMPLE}`,
+    ],
+    [isCall && !isForwardable(path.replace(ORG_ID_SEGMENT, 'x')), 'has a path with "." or ".." segments'],
+  ] as const
+  throwFaults(faults)
   return { method, base: place === undefined ? undefined : new URL(place), path: path + query }
 }
 

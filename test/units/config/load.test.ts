@@ -180,6 +180,16 @@ describe('a wrong configuration', () => {
     ])
   })
 
+  test('all faults of an address are told, braces in its host too', async () => {
+    const lines = await refusalWith({
+      OAP_BASE_URL: 'https://{orgId}.example.com/?x',
+      OAP_TOKENS_ENDPOINT: 'POST https://me@{orgId}.example.com/{orgId}/../token',
+    })
+    expect(lines[0]).toMatch(/^baseUrl \(OAP_BASE_URL\): has braces in its host: .+; has a query or a fragment/)
+    expect(lines[1]).toMatch(/contains a user name .+; has braces in its host .+; has a path with "\." or "\.\."/)
+    expect(lines).toHaveLength(2)
+  })
+
   test('a value that may be a misplaced secret is never repeated', async () => {
     const env = {
       OAP_APP_ID: 'me:hunter2',
