@@ -36,6 +36,15 @@ const MAY_HOLD_SECRET = /:\/\/|[=?"]|: /
 /** Its file has a watcher of its own, so no reload depends on it, unless it was refused because of it. */
 const WATCHED_ELSEWHERE = 'appSecretFile'
 
+/** What secrets seldom have, and copies of them often. */
+const ODDITIES = [
+  [/^\ufeff/, 'begins with a byte order mark (U+FEFF)'],
+  [/^(?:".*"|'.*')$/s, 'stands in quotes'],
+  // Base64 has `=` at its end alone.
+  [/^(?:export +)?[a-z_]\w{1,60}=[^=]/i, 'begins with a name and "="'],
+  [/^[^\S\ufeff]|\s$/, 'has a blank at its end'],
+] as const
+
 export class Draft {
   readonly problems: Problem[] = []
   readonly warnings: string[] = []
@@ -175,6 +184,7 @@ export class Draft {
     const { data, error } =
       kept === undefined ? await schema.safeParseAsync(decode(schema, given, folder)) : { data: kept }
     if (data instanceof ReadFile) this.#note(data, at)
+    if (data instanceof Secret) this.#warnOf(data, at)
     const isMembers = innermost(schema) instanceof z.ZodRecord
     for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at, folder, isMembers)
     return data
@@ -187,14 +197,18 @@ export class Draft {
     this.refuse(key, `is required: set it in ${place}, or as ${variable}`)
   }
 
+  #warnOf(secret: Secret, at: string): void {
+    for (const [shape, does] of ODDITIES) {
+      if (!shape.test(secret.reveal())) continue
+      this.warn(at, `${does}, which counts as part of the secret: save it without that, unless the secret is so`)
+    }
+  }
+
   /** Takes note of a file that was read. */
   #note(file: ReadFile<unknown>, at: string): void {
     const { path, digest, content, isExposed } = file
     this.readFiles.set(at, file)
-    if (content instanceof Secret && content.reveal().startsWith('\ufeff')) {
-      const remedy = 'save the file without it, unless the secret begins so'
-      this.warn(at, `begins with a byte order mark (U+FEFF), which counts as part of the secret: ${remedy}`)
-    }
+    if (content instanceof Secret) this.#warnOf(content, at)
     if (isExposed && content instanceof Secret) {
       this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
     }

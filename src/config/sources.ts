@@ -36,12 +36,14 @@ export function environmentWarnings(env: Environment, usesProxy: boolean, execAr
     (option) => REVEALING.exec(option)?.[0] ?? [],
   )
   const revealing = [...new Set(options), ...given('NODE_DEBUG', 'NODE_DEBUG_NATIVE', 'SSLKEYLOGFILE')]
+  const useless = given('ALL_PROXY', 'all_proxy')
   const ignored = given('HTTPS_PROXY', 'HTTP_PROXY', 'https_proxy', 'http_proxy')
   return [
     ...unknownVariables(env),
     ...(usesProxy
       ? noProxyWarnings(env)
       : ignored.map((name) => `${name} is ignored: set origin.proxyFromEnv to true to use it`)),
+    ...useless.map((name) => `${name} is ignored: set HTTPS_PROXY or HTTP_PROXY, and origin.proxyFromEnv`),
     ...revealing.map((name) => `${name} lets others read the secret and all tokens: remove it`),
     ...(env['NODE_TLS_REJECT_UNAUTHORIZED'] === '0'
       ? ['NODE_TLS_REJECT_UNAUTHORIZED is ignored: certificates are verified; see origin.caFile']

@@ -58,7 +58,7 @@ test.each([
     'a web page',
     { status: 200, content: '<html>' },
     1,
-    /_invalid\n.*200 without a usable orgAccessToken to POST \S+\.\n {2}Check .*: "org-access-proxy probe --org acme" shows/s,
+    /_invalid\n.*200 without a usable orgAccessToken to POST \S+: its content is HTML or XML, not JSON\.\n {2}Check .*: "org-access-proxy probe --org acme" shows/s,
   ],
   ['429', { status: 429 }, 1, /token_endpoint_rate_limited\n.*answered 429: it limits the rate of calls\.\n$/s],
 ] as const)('--mint: %s', async (_, reply: Reply | undefined, expected, pattern) => {

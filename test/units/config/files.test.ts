@@ -19,7 +19,7 @@ describe('the secret file', () => {
     ['s3cret', 's3cret'],
     ['s3cret\n', 's3cret'],
     ['s3cret\r\n', 's3cret'],
-    [' s3cret ', ' s3cret '],
+    ['s3 cret', 's3 cret'],
     ['s3:cr:et\n', 's3:cr:et'],
     ['gehéim\n', 'gehéim'],
   ])('%j contains the secret %j', async (content, secret) => {
@@ -45,14 +45,27 @@ describe('the secret file', () => {
     expect(await problemsOf('appSecretFile: .', {}, WITHOUT_SECRET)).toEqual([problem])
   })
 
-  test('a byte order mark is part of the secret, with a warning that names it', async () => {
-    const { config, warnings } = await load('\ufeffs3cret')
-    expect(config.app?.appSecret.reveal()).toBe('\ufeffs3cret')
-    expect(warnings).toEqual([
-      expect.stringMatching(
-        /^appSecretFile \(.*\): begins with a byte order mark \(U\+FEFF\), which counts as part of the secret: save the file without it, unless the secret begins so$/,
-      ),
-    ])
+  test.each([
+    ['\ufeffs3cret', 'begins with a byte order mark (U+FEFF)'],
+    ['"s3cret"', 'stands in quotes'],
+    ["'s3cret'\n", 'stands in quotes'],
+    ['APP_SECRET=s3cret', 'begins with a name and "="'],
+    ['export secret=s3cret', 'begins with a name and "="'],
+    ['s3cret \n', 'has a blank at its end'],
+    [' s3cret', 'has a blank at its end'],
+  ])('%j is the secret, with a warning', async (content, found) => {
+    const { config, warnings } = await load(content)
+    const secret = content.replace('\n', '')
+    expect(config.app?.appSecret.reveal()).toBe(secret)
+    const says = `${found}, which counts as part of the secret: save it without that, unless the secret is so`
+    expect(warnings).toEqual([expect.stringMatching(/^appSecretFile \(.*\): /)])
+    expect(warnings[0]).toContain(says)
+    const ofVariable = await loadWith({ OAP_APP_SECRET: secret })
+    expect(ofVariable.warnings.join()).toContain(`appSecret (OAP_APP_SECRET): ${says}`)
+  })
+
+  test.each(['YWJj==', 'a=', 'it"s', 'one two', '+=x'])('%j gets no warning', async (content) => {
+    expect((await load(content)).warnings).toEqual([])
   })
 
   const withMode = <T>(mode: number, act: (file: string) => Promise<T>) =>

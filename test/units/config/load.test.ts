@@ -256,6 +256,8 @@ describe('the environment', () => {
   test.each([
     ['HTTPS_PROXY', 'http://me:hunter2@proxy.example', /^HTTPS_PROXY is ignored: .*origin\.proxyFromEnv/],
     ['http_proxy', 'http://me:hunter2@proxy.example', /^http_proxy is ignored: /],
+    ['ALL_PROXY', 'socks5://me:hunter2@proxy.example', /^ALL_PROXY is ignored: set HTTPS_PROXY/],
+    ['all_proxy', 'http://me:hunter2@proxy.example', /^all_proxy is ignored: /],
     ['NODE_DEBUG', 'http', /^NODE_DEBUG lets others read the secret/],
     ['NODE_DEBUG_NATIVE', 'tls', /^NODE_DEBUG_NATIVE lets/],
     ['SSLKEYLOGFILE', '/tmp/hunter2', /^SSLKEYLOGFILE lets/],
