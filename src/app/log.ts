@@ -140,14 +140,14 @@ export class Log {
 
 /** One line of ASCII with the fields in this order. */
 function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string): string {
-  const { dispatchedAt, respondedAt } = record
+  const { takenAt, respondedAt } = record
   let line = `{"level":"${level}","time":"${time}","msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
   if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
   line += `,"method":${quoted(record.method)},"path":${quoted(record.path.slice(0, MAX_PATH_CHARACTERS))},"status":${record.status}`
   line += `,"durationMs":${milliseconds(record.endedAt - record.startedAt)}`
-  if (dispatchedAt !== undefined && respondedAt !== undefined) {
-    line += `,"originMs":${milliseconds(respondedAt - dispatchedAt)}`
+  if (takenAt !== undefined && respondedAt !== undefined) {
+    line += `,"originMs":${milliseconds(respondedAt - takenAt)}`
   }
   line += `,"token":"${record.token}","bytesIn":${record.bytesIn},"bytesOut":${record.bytesOut}`
   if (record.traceId !== undefined) line += `,"traceId":"${record.traceId}"`

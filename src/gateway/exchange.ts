@@ -156,8 +156,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   }
 
   #dispatch(content: Attempt['content']): void {
-    const { target, method, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#request
-    const fields = this.record.dispatched(this.#request.fields)
+    const { target, method, fields, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#request
     const needsNewConnection = isHandshake || this.#hasNewConnection
     const request = { method, target, fields, contentLength, isHandshake, org, needsNewConnection }
     this.#attempt = new Attempt(request, content, this)
@@ -165,6 +164,14 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   }
 
   // ---- what the attempt tells
+
+  queued(): void {
+    this.record.queued()
+  }
+
+  taken({ request }: Attempt): void {
+    request.fields = this.record.taken(this.#request.fields)
+  }
 
   authorize(): string | Promise<string> {
     const lines = this.#credential.authorize()

@@ -34,11 +34,11 @@ export class RequestRecord {
   readonly path: string
   /** The head was received. */
   readonly startedAt: number
-  /** The request was handed to the connection pool; if it was sent twice, the second time. */
-  dispatchedAt: number | undefined
-  /** The response head was received. */
+  /** A connection to the service took the current attempt. Undefined while it waits for one. */
+  takenAt: number | undefined
+  /** The response head of the current attempt was received. */
   respondedAt: number | undefined
-  /** The waits for the service before this dispatch. */
+  /** The waits for the service before this attempt. */
   waitedMs = 0
   endedAt = 0
   /** False for a request that was refused before any token was asked for. */
@@ -80,13 +80,15 @@ export class RequestRecord {
     this.traceId = this.#spans?.traceId ?? (traceparent === undefined ? undefined : TRACEPARENT.exec(traceparent)?.[1])
   }
 
-  /** The request is sent, for the first time or again. Returns `fields`, with the id of the span if there is one. */
-  dispatched(fields: readonly string[]): readonly string[] {
-    const now = clock.now()
-    this.waitedMs = waitedForServiceMs(this, now)
-    this.dispatchedAt = now
-    this.respondedAt = undefined
+  /** A connection has the attempt, or it has its token there, or another connection has it. Returns `fields`, with the id of the span. */
+  taken(fields: readonly string[]): readonly string[] {
+    this.takenAt = clock.now()
     return this.#spans?.attemptBegan(fields) ?? fields
+  }
+
+  /** The attempt has to wait for a connection. */
+  queued(): void {
+    this.takenAt = undefined
   }
 
   responded(): void {
@@ -95,6 +97,9 @@ export class RequestRecord {
 
   /** The client does not get this answer, or failure: another attempt follows. */
   attemptEnded(outcome: number | string): void {
+    this.waitedMs = waitedForServiceMs(this, clock.now())
+    this.takenAt = undefined
+    this.respondedAt = undefined
     this.#spans?.attemptEnded(outcome)
   }
 
@@ -138,11 +143,11 @@ export function wasNotKept({ repeat, status }: RequestRecord): boolean {
 }
 
 /**
- * From each dispatch to its response head, or to its failure. If the service has not answered the last one, until then.
+ * While a connection had the request: to its response head, or to its failure. If the service has not answered the last time, until then.
  * Monotonic milliseconds.
  */
-export function waitedForServiceMs({ dispatchedAt, respondedAt, waitedMs }: RequestRecord, until: number): number {
-  return dispatchedAt === undefined ? 0 : waitedMs + (respondedAt ?? until) - dispatchedAt
+export function waitedForServiceMs({ takenAt, respondedAt, waitedMs }: RequestRecord, until: number): number {
+  return takenAt === undefined ? waitedMs : waitedMs + (respondedAt ?? until) - takenAt
 }
 
 export interface TunnelEnd {
@@ -184,7 +189,7 @@ export interface Tracing {
 /** The spans of one request: one for itself, and one for each time that it is sent. */
 export interface RequestTrace {
   readonly traceId: string
-  /** The request is sent, for the first time or again. Returns the fields with a `traceparent` of this attempt. */
+  /** A connection has the request. Returns the fields with a `traceparent` of this attempt. Called again if it goes elsewhere unsent. */
   attemptBegan(fields: readonly string[]): readonly string[]
   /** The service has answered with this status, or the attempt has failed with this code. */
   attemptEnded(outcome: number | string): void

@@ -8,6 +8,13 @@ import type { ReceivedResponse } from '../http1/response-parser.ts'
 
 /** Receives the events of an attempt. */
 export interface AttemptSink {
+  /** It waits for a connection. */
+  queued?(): void
+  /**
+   * A connection has the attempt: what it waits for now, it waits for the service. Told again when a token has come that it awaited
+   * there, and when it goes to another connection, unsent.
+   */
+  taken?(attempt: Attempt): void
   /**
    * The attempt has a connection. Returns the lines of the fields with secrets; undefined if they are among the fields. The
    * request is written next, or when the promise has resolved: the attempt keeps its connection until then.
@@ -48,7 +55,7 @@ export interface OriginRequest {
   /** Origin-form. */
   readonly target: string
   /** A flat list of names and values, without framing fields and connection options. */
-  readonly fields: readonly string[]
+  fields: readonly string[]
   /** Declared length of the content in octets; undefined if the length is not known. */
   readonly contentLength?: number | undefined
   /** Of a WebSocket. */

@@ -139,6 +139,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     assert(this.attempt === undefined && !this.#isClosed)
     this.attempt = attempt
     attempt.place = this
+    attempt.sink.taken?.(attempt)
     this.#progress = undefined
   }
 
@@ -159,7 +160,9 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#awaitsToken = true
     try {
       const lines = await awaited
-      if (this.attempt === attempt) this.#write(attempt, lines)
+      if (this.attempt !== attempt) return
+      attempt.sink.taken?.(attempt)
+      this.#write(attempt, lines)
     } catch (error) {
       if (this.attempt === attempt) this.abort(attempt, error as Error)
     } finally {

@@ -82,6 +82,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
     attempt.queuedFor = limit
     attempt.queuedAt = clock.runningTime()
     this.#waiting.push(attempt)
+    attempt.sink.queued?.()
   }
 
   /** True if the org of `attempt` holds its share. No org does while few connections are busy. */

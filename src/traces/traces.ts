@@ -171,8 +171,8 @@ class Trace implements RequestTrace {
 
   attemptBegan(fields: readonly string[]): readonly string[] {
     const attempt = this.#traces.attempt(this.#record, this.#span)
-    if (this.#attempts > 0) attempt.setAttribute('http.request.resend_count', this.#attempts)
-    this.#attempts++
+    if (this.#attempt === undefined) this.#attempts++
+    if (this.#attempts > 1) attempt.setAttribute('http.request.resend_count', this.#attempts - 1)
     this.#attempt = attempt
     const { traceId, spanId } = attempt.spanContext()
     // The other flag that is known says that the trace id is random, which stays true (W3C Trace Context level 2).

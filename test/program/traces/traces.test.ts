@@ -1,5 +1,6 @@
 /** Spans of the whole program, at a strict collector; and that a bad collector costs spans and nothing else. */
 
+import { setTimeout } from 'node:timers/promises'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import { expect, onTestFinished, test, vi } from 'vitest'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
@@ -10,6 +11,7 @@ import { get, HOST, head } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
 import { type Behaviour, type CollectedSpan, SpanKind, STATUS_ERROR, startCollector } from '../../support/collector.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
+import { valuesOf } from '../../support/http-reader.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { freePort } from '../../support/listening.ts'
 import type { OriginRequest } from '../../support/origin-connection.ts'
@@ -108,6 +110,28 @@ test('a repeat is a span of its own; a request with a token from the cache has n
   expect(tries.map(({ attributes }) => attributes['error.type'])).toEqual(['401', '401', undefined])
   expect(tries.map(({ status }) => status.code)).toEqual([STATUS_ERROR, STATUS_ERROR, 0])
   expect(service.requests.slice(2).map(parentAt)).toEqual(tries.map((each) => [asField(each)]))
+})
+
+test('the wait for a connection is no time of the service: in the log, in Server-Timing, in the metrics, in the span', async () => {
+  const serviceMs = 300
+  const settings = { 'origin.connections': '1', 'listen.serverTiming': 'true', 'admin.address': 'localhost:0' }
+  const script = async () => {
+    await setTimeout(serviceMs)
+    return {}
+  }
+  const { proxy, ask, spans } = await startTraced({ script }, settings)
+  const answers = await Promise.all(['/v2/1', '/v2/2', '/v2/3'].map((path) => ask(get(path, 'acme', SAMPLED))))
+  const timings = answers.map(({ fields }) =>
+    Number(/dur=([\d.]+)/.exec(valuesOf(fields, 'server-timing')[0] ?? '')?.[1]),
+  )
+  expect(Math.max(...timings)).toBeGreaterThan(2 * serviceMs - 20)
+  for (const path of ['/v2/1', '/v2/2', '/v2/3']) {
+    expect(Number((await proxy.logOf(path))['originMs'])).toBeLessThan(2 * serviceMs - 20)
+  }
+  expect(await proxy.metric('oap_service_response_seconds_sum')).toBeLessThan((5 * serviceMs) / 1_000)
+  const lengths = attempts(await spans()).map((span) => Number(span.endTimeUnixNano - span.startTimeUnixNano) / 1e6)
+  expect(lengths).toHaveLength(3)
+  expect(Math.max(...lengths)).toBeLessThan(2 * serviceMs - 20)
 })
 
 test('of a parent that is not sampled, nothing is kept, and its fields go on unchanged', async () => {
