@@ -11,7 +11,7 @@ import type { Part } from './reload.ts'
 
 /** Undefined without `fleet.store`. Does not wait for the store. */
 export async function openFleet(
-  { app, baseUrl, fleet: settings, tokens }: Config,
+  { app, baseUrl, fleet: settings, tokens, orgs }: Config,
   observer: StoreObserver,
   lookup?: ConnectorOptions['lookup'],
 ): Promise<(Part & { readonly fleet: Fleet }) | undefined> {
@@ -19,6 +19,7 @@ export async function openFleet(
   // Loads the Redis client, too, which keeps the process busy for about 100 ms. Later, a request would lose that time.
   const { Fleet } = await import('../fleet/fleet.ts')
   let { passwordFile } = settings
+  let { ids } = orgs
   const fleet = new Fleet({
     baseUrl: `${baseUrl.origin}${targetPrefix(baseUrl)}`,
     tokenRequest: declarationOf(tokens),
@@ -32,10 +33,13 @@ export async function openFleet(
       observer,
     },
     mintTimeoutMs: tokens.mintTimeoutMs,
+    // No id has a blank.
+    sharedAs: (org) => (ids === undefined ? org : `${org} ${ids.get(org)}`),
   })
   return {
     fleet,
     use: (latest) => {
+      ids = latest.orgs.ids
       const { passwordFile: now } = latest.fleet
       if (now?.digest === passwordFile?.digest) return
       passwordFile = now

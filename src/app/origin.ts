@@ -115,13 +115,14 @@ export function openMintOrigin(
 const CALL_SHARE = 4 / 5
 
 export function openTokenEndpoint(
-  { baseUrl, tokens }: Config,
+  config: Config,
   origin: Origin,
   credentials: AppCredentials,
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
-  latest = () => tokens,
+  latest = () => config,
 ): TokenSource {
+  const { baseUrl, tokens } = config
   const { endpoint, form, json, field } = tokens
   return tokenEndpoint({
     baseUrl,
@@ -129,7 +130,10 @@ export function openTokenEndpoint(
     form,
     json,
     get secretHeaders() {
-      return latest().secretHeaders
+      return latest().tokens.secretHeaders
+    },
+    get orgIds() {
+      return latest().orgs.ids
     },
     field,
     userAgent: USER_AGENT,

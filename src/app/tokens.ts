@@ -13,6 +13,7 @@ import { AppCredentials } from '../token/app-credentials.ts'
 import { type AppAuth, AppKey } from '../token/app-key.ts'
 import { Budget } from '../token/budget.ts'
 import { TokenCache } from '../token/token-cache.ts'
+import { idAtEndpoint } from '../token/token-request.ts'
 import type { SettledMint, TokenSource } from '../token/token-source.ts'
 import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
@@ -112,7 +113,7 @@ export class TokenSide implements Part {
       credentials,
       { mintSettled },
       () => this.reloadSecret(),
-      () => this.#config.tokens,
+      () => this.#config,
     )
   }
 
@@ -161,8 +162,16 @@ export class TokenSide implements Part {
     }
   }
 
+  /** The tokens of an Org whose id at the endpoint has changed are those of another. */
   use(config: Config): void {
+    const [before, after] = [{ orgIds: this.#config.orgs.ids }, { orgIds: config.orgs.ids }]
     this.#config = config
+    if (before.orgIds === after.orgIds) return
+    for (const org of new Set([...(before.orgIds?.keys() ?? []), ...(after.orgIds?.keys() ?? [])])) {
+      if (idAtEndpoint(org, before) === idAtEndpoint(org, after)) continue
+      this.tokens.purge(org)
+      this.budget.forget(org)
+    }
   }
 
   close(): void {

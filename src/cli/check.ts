@@ -41,10 +41,11 @@ export async function check(
 }
 
 /** Three aligned columns in the order of the declaration. */
-export function renderSettings({ given }: LoadedConfig): string {
+export function renderSettings({ given, config }: LoadedConfig): string {
   const rows = settings.map((setting) => {
     const { text = '', source = '' } = given.get(setting.key) ?? {}
-    return { setting, value: text || '-', source }
+    const names = setting.key === 'orgs.ids' && config.orgs.ids ? `${config.orgs.ids.size} names` : text
+    return { setting, value: names || '-', source }
   })
   const keyWidth = Math.max(...rows.map(({ setting }) => setting.key.length))
   const valueWidth = Math.min(MAX_VALUE_WIDTH, Math.max(...rows.map(({ value }) => value.length)))
@@ -62,12 +63,13 @@ export function renderSettings({ given }: LoadedConfig): string {
 const MAX_VALUE_WIDTH = 48
 
 async function tryMint(text: string, config: Config): Promise<{ lines: string[]; isGood: boolean }> {
-  const { allow, pattern } = config.orgs
+  const { allow, ids, pattern } = config.orgs
   const org = parseOrgId(text, pattern)
   if (org === undefined) return { lines: ['not tried: not an org id (see orgs.pattern)'], isGood: false }
   if (allow.length > 0 && !allow.includes(org)) {
     return { lines: [`not tried: ${org} is not in orgs.allow`], isGood: false }
   }
+  if (ids?.has(org) === false) return { lines: [`not tried: ${org} is not in orgs.ids`], isGood: false }
   const { method, url, durationMs, error } = await mintOnce(config, org)
   const call = `${method} ${url} (${Math.round(durationMs)} ms)`
   if (error === undefined) return { lines: [`got a token for ${org}`, call], isGood: true }

@@ -124,7 +124,9 @@ function render(admission: Admission | ClosedDoor, { org, caller, operand }: Exp
     const { method, target, orgId } = admission
     lines.push('admitted   every step lets it through')
     lines.push(`service    ${method} ${config.baseUrl.origin}${target}`)
-    lines.push(`with       ${orgId === undefined ? 'the credentials of the App (appRoutes)' : `the token of ${orgId}`}`)
+    const id = orgId && config.orgs.ids?.get(orgId)
+    const token = `the token of ${orgId}${id === undefined ? '' : `, which is ${id} at the token endpoint`}`
+    lines.push(`with       ${orgId === undefined ? 'the credentials of the App (appRoutes)' : token}`)
   } else if (admission.verdict === 'refused') {
     const { code, setting } = admission
     const { status, detail } = PROBLEMS[code]

@@ -96,8 +96,10 @@ async function ask(
   const program = readVersion()
   const call = { baseUrl, endpoint, form, json, secretHeaders: tokens.secretHeaders }
   const appKey = new AppKey(appId, appSecret, tokens.auth)
-  const mintRequest = async (org: OrgId) =>
-    tokenRequest(call, org, await appKey.prove(endpointUrl(call, org)), USER_AGENT)
+  const mintRequest = async (org: OrgId) => {
+    const id = config.orgs.ids?.get(org) ?? org
+    return tokenRequest(call, id, await appKey.prove(endpointUrl(call, id)), USER_AGENT)
+  }
   const live = LiveConnections.of(config)
   const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
   const open = (to: 'service' | 'endpoint') =>
@@ -150,6 +152,7 @@ function orgToAsk(text: string, { orgs }: Config): OrgId {
   const org = parseOrgId(text, orgs.pattern)
   if (org === undefined) throw new Error('--org is not an org id (see orgs.pattern)')
   if (orgs.allow.length > 0 && !orgs.allow.includes(org)) throw new Error(`${org} is not in orgs.allow`)
+  if (orgs.ids?.has(org) === false) throw new Error(`${org} is not in orgs.ids`)
   return org
 }
 

@@ -5,7 +5,7 @@ import { createSecureContext } from 'node:tls'
 import type { z } from 'zod'
 import * as clock from '../clock.ts'
 import type { ListenAddress } from '../listener/bind.ts'
-import { parseOrgId } from '../org-id.ts'
+import { type OrgId, parseOrgId } from '../org-id.ts'
 import { isLoopback, isReadableOnTheWay } from './address.ts'
 import type { Config, declaration } from './schema.ts'
 import { DEFAULT_PATTERN, parseOrgPattern } from './types.ts'
@@ -131,6 +131,7 @@ function reportSidecar(settings: SoundSettings, refuse: Report): void {
   if ((settings.appRoutes ?? []).length > 0) also.push('appRoutes')
   if ('store' in fleet) also.push('fleet.store')
   for (const key of also) refuse(key, 'is set, and so is minter.url: a sidecar of a minter cannot act as the App')
+  if ('ids' in settings.orgs) refuse('orgs.ids', 'is set, and so is minter.url: the minter needs it, not its sidecars')
   const [first, second] = given
   if (second !== undefined) refuse(`minter.${second}`, `is set, and so is minter.${first}: keep one`)
   // The caller's own socket says who it is.
@@ -145,12 +146,22 @@ function reportSidecar(settings: SoundSettings, refuse: Report): void {
 function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
   // If the pattern is invalid, the ids are still checked for characters that no pattern permits.
   const pattern = orgs.pattern ?? /^/
-  const { allow = [] } = orgs
+  const { allow = [], ids: names } = orgs
+  if (names?.size === 0) refuse('orgs.ids', 'is empty, so no Org would be accepted: name the Orgs, or remove it')
+  const owners = new Map<OrgId, OrgId>()
+  for (const [name, id] of names ?? []) {
+    const named = `has ${JSON.stringify(name.slice(0, 64))}, which`
+    if (parseOrgId(name, pattern) === undefined) refuse('orgs.ids', `${named} is not an org id (see orgs.pattern)`)
+    if (parseOrgId(id, /^/) === undefined) refuse('orgs.ids', `${named} has an id with a character that no org id has`)
+    if (owners.has(id)) refuse('orgs.ids', `${named} has the id of ${owners.get(id)}: give each Org one name`)
+    owners.set(id, name)
+  }
   for (const [key, ids = []] of Object.entries({ 'orgs.allow': allow, 'tokens.warm': tokens.warm })) {
     for (const id of ids) {
       const named = `has ${JSON.stringify(id.slice(0, 64))}, which is not`
       if (parseOrgId(id, pattern) === undefined) refuse(key, `${named} an org id (see orgs.pattern)`)
       else if (allow.length > 0 && !allow.includes(id)) refuse(key, `${named} in orgs.allow`)
+      else if (names?.has(id) === false) refuse(key, `${named} in orgs.ids`)
     }
   }
 }
@@ -226,6 +237,7 @@ export function reportOpenings(running: SoundSettings, resulting: SoundSettings,
     callers: isGone(running.callers, resulting.callers),
     // The routes would go on with the token of an Org.
     appRoutes: isGone(running.appRoutes, resulting.appRoutes),
+    'orgs.ids': 'ids' in running.orgs && !('ids' in resulting.orgs),
     'orgs.allow': isGone(running.orgs.allow, resulting.orgs.allow),
     'orgs.pattern': !isUsual(running) && isUsual(resulting),
     'routes.allow': isGone(running.routes.allow, resulting.routes.allow),

@@ -45,6 +45,7 @@ import {
   items,
   list,
   members,
+  orgNames,
   parsed,
   parsedOr,
   parseEndpoint,
@@ -159,6 +160,12 @@ const origin = group('The connections to the service.', {
 
 const orgs = group('Which org ids are accepted.', {
   allow: list(orgId).describe('If not empty, only these org ids are accepted.').meta(RELOADABLE),
+  ids: orgNames()
+    .optional()
+    .describe(
+      'The names by which apps know the Orgs, each with the id that `{orgId}` is at the token endpoint (`acme: "4711"`). If set, no others are accepted. In a file only.',
+    )
+    .meta(RELOADABLE),
   pattern: parsedOr(DEFAULT_PATTERN, parseOrgPattern)
     .describe(
       'Regular expression that the whole org id must match. `.`, `..`, white space, controls, non-ASCII, any of `/ \\ ? # % ,` and more than 256 characters are always refused. Keep it linear: `(a+)+` can take for ever to refuse an id.',

@@ -8,7 +8,7 @@ import { z } from 'zod'
 import type { OrgRule, RoutePattern } from '../callers/callers.ts'
 import { hasMeaning, type TokenField } from '../gateway/fields.ts'
 import { isForwardable } from '../gateway/targets.ts'
-import { ORG_ID_SEGMENT } from '../org-id.ts'
+import { ORG_ID_SEGMENT, type OrgId } from '../org-id.ts'
 import type { EndpointRoute } from '../token/token-request.ts'
 import { throwFaults, Unsuitable } from './problem.ts'
 
@@ -60,6 +60,16 @@ export const members = () =>
     z.string('has a value that is not text'),
     'is not a mapping of names and text: only a config file can hold one',
   )
+
+/** The names of Orgs, each with its id at the token endpoint. */
+export const orgNames = () =>
+  z
+    .record(
+      z.string(),
+      z.string('is not text'),
+      'is not a mapping of names and ids of Orgs: only a config file can hold one',
+    )
+    .transform((ids) => new Map(Object.entries(ids) as [OrgId, OrgId][]))
 
 /** Empty by default. */
 export const list = <T extends z.ZodType>(item: T) => items(item).prefault([])

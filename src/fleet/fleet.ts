@@ -16,6 +16,8 @@ import { type FleetIdentity, FleetKeys } from './sealing.ts'
 interface FleetOptions extends FleetIdentity {
   readonly store: StoreOptions
   readonly mintTimeoutMs: number
+  /** Names the Org among the replicas: those to which it is another one do not share its tokens. */
+  readonly sharedAs: (org: OrgId) => string
 }
 
 /**
@@ -35,6 +37,8 @@ interface SharedMint {
   readonly source: TokenSource
   readonly org: OrgId
   readonly options: MintOptions
+  /** `sharedAs` it, when the mint began. */
+  readonly shared: string
   readonly keys: FleetKeys
   /** Stands in the lease. */
   readonly owner: string
@@ -93,13 +97,15 @@ export class Fleet {
 
   async #mint(source: TokenSource, org: OrgId, options: MintOptions): Promise<AccessToken> {
     const { replaces } = options
+    const shared = this.#options.sharedAs(org)
     const mint: SharedMint = {
       source,
       org,
+      shared,
       options,
       keys: this.#keys,
       owner: randomBytes(12).toString('base64url'),
-      except: replaces === undefined ? '' : this.#keys.markOf(org, replaces.reveal()),
+      except: replaces === undefined ? '' : this.#keys.markOf(shared, replaces.reveal()),
       storeAheadMs: undefined,
     }
     const startedAt = clock.runningTime()
@@ -114,8 +120,8 @@ export class Fleet {
 
   /** Returns `mint` if this replica has the lease or the store is of no use; `restMs` is for how long another one has the lease. */
   async #claim(mint: SharedMint): Promise<AccessToken | 'mint' | { readonly restMs: number }> {
-    const { org, keys, owner, except, options } = mint
-    const name = keys.nameOf(org)
+    const { org, shared, keys, owner, except, options } = mint
+    const name = keys.nameOf(shared)
     const askedAt = clock.now()
     // An older token was purged, or is no younger than the one to be replaced.
     const none = Number.NEGATIVE_INFINITY
@@ -148,39 +154,41 @@ export class Fleet {
   }
 
   #tell(mint: SharedMint, token: AccessToken): void {
-    const { org, options, owner, storeAheadMs } = mint
+    const { org, shared, options, owner, storeAheadMs } = mint
     const { replaces } = options
     const { statedLifeMs } = token
     const ageMs = Math.max(0, clock.now() - token.mintedAt)
     const restMs = Math.floor(Math.min(statedLifeMs, MAX_SPAN_MS) - ageMs)
     // A store that did not answer may take the token much later, and nothing would tell how old it is then.
-    if (storeAheadMs === undefined || restMs <= 0 || replaces?.equals(token)) {
+    // The Org may be another one by now.
+    const isOther = this.#options.sharedAs(org) !== shared
+    if (storeAheadMs === undefined || restMs <= 0 || replaces?.equals(token) || isOther) {
       this.#release(mint)
       return
     }
     const keys = this.#keys
     // The secret was replaced meanwhile. Whoever holds the old one must not learn the token.
-    if (keys.nameOf(org) !== mint.keys.nameOf(org)) this.#release(mint)
+    if (keys.nameOf(shared) !== mint.keys.nameOf(shared)) this.#release(mint)
     const text = token.reveal()
     const mintedAtMs = Math.floor(token.mintedAt + storeAheadMs)
     const content: TokenContent = [mintedAtMs, statedLifeMs, text]
     const value = storedValue({
-      mark: keys.markOf(org, text),
+      mark: keys.markOf(shared, text),
       mintedAtMs,
-      sealed: keys.seal(org, JSON.stringify(content)),
+      sealed: keys.seal(shared, JSON.stringify(content)),
     })
-    this.#runBehind(this.store.ask(PUBLISH, keys.nameOf(org), [owner, value, String(restMs)]))
+    this.#runBehind(this.store.ask(PUBLISH, keys.nameOf(shared), [owner, value, String(restMs)]))
   }
 
   /** A lease that a store gave without an answer ends by itself. */
-  #release({ keys, org, owner, storeAheadMs }: SharedMint): void {
-    if (storeAheadMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(org), [owner]))
+  #release({ keys, shared, owner, storeAheadMs }: SharedMint): void {
+    if (storeAheadMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(shared), [owner]))
   }
 
   async #forget(orgs: readonly OrgId[]): Promise<void> {
     const keys = this.#keys
     for (const org of orgs) {
-      if ((await this.store.ask(FORGET, keys.nameOf(org))).kind === 'error') return
+      if ((await this.store.ask(FORGET, keys.nameOf(this.#options.sharedAs(org)))).kind === 'error') return
     }
   }
 
@@ -192,11 +200,11 @@ export class Fleet {
 }
 
 /** Undefined for a value that no replica with this secret has sealed for this org. */
-function open({ keys, org }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
-  const opened = keys.open(org, found.sealed)
+function open({ keys, shared }: SharedMint, found: StoredToken, mintedAt: number): AccessToken | undefined {
+  const opened = keys.open(shared, found.sealed)
   if (opened === undefined) return undefined
   // Only a replica with this secret and format can have sealed it, so its shape needs no check.
   const [mintedAtMs, statedLifeMs, text]: TokenContent = JSON.parse(opened)
-  if (mintedAtMs !== found.mintedAtMs || keys.markOf(org, text) !== found.mark) return undefined
+  if (mintedAtMs !== found.mintedAtMs || keys.markOf(shared, text) !== found.mark) return undefined
   return new AccessToken(text, mintedAt, statedLifeMs ?? undefined)
 }

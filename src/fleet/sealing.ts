@@ -5,7 +5,6 @@
  */
 
 import { createCipheriv, createDecipheriv, hkdfSync, randomBytes } from 'node:crypto'
-import type { OrgId } from '../org-id.ts'
 import { Redacted, type Secret } from '../secret.ts'
 
 export interface FleetIdentity {
@@ -35,24 +34,24 @@ export class FleetKeys extends Redacted {
     this.#root = derived(appSecret.reveal(), appId, baseUrl, tokenRequest)
   }
 
-  nameOf(org: OrgId): string {
+  nameOf(org: string): string {
     return this.#hash('name', org)
   }
 
   /** Tells whether two tokens of an org are the same, without telling the token. */
-  markOf(org: OrgId, token: string): string {
+  markOf(org: string, token: string): string {
     return this.#hash('mark', org, token)
   }
 
   /** The key authenticates the format, the App, the base URL, the token request and the org. */
-  seal(org: OrgId, content: string): string {
+  seal(org: string, content: string): string {
     const nonce = randomBytes(NONCE_BYTES)
     const cipher = createCipheriv(CIPHER, derived(this.#root, 'seal', org), nonce, { authTagLength: TAG_BYTES })
     return Buffer.concat([nonce, cipher.update(content), cipher.final(), cipher.getAuthTag()]).toString('base64')
   }
 
   /** Undefined for a text that was not sealed for this org under this secret. Never throws. */
-  open(org: OrgId, text: string): string | undefined {
+  open(org: string, text: string): string | undefined {
     const sealed = Buffer.from(text, 'base64')
     // Base64 has more than one spelling of the same octets, and Node skips what it cannot read.
     if (sealed.length < NONCE_BYTES + TAG_BYTES || sealed.toString('base64') !== text) return undefined

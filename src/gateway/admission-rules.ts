@@ -17,7 +17,11 @@ interface AdmissionSettings {
     readonly callerKeyFile?: { readonly content: Secret } | undefined
   }
   readonly origin: { readonly sendCookies: boolean; readonly secretHeaders?: SecretHeaders | undefined }
-  readonly orgs: { readonly allow: readonly string[]; readonly pattern: RegExp }
+  readonly orgs: {
+    readonly allow: readonly string[]
+    readonly ids?: AdmissionRules['namedOrgs']
+    readonly pattern: RegExp
+  }
   readonly routes: { readonly allow: readonly RoutePattern[]; readonly allowTokenEndpoint: boolean }
   readonly appRoutes: readonly RoutePattern[]
   readonly tokens: { readonly header: TokenField }
@@ -34,6 +38,7 @@ export function admissionRules(
     callers,
     orgPattern: orgs.pattern,
     allowedOrgs: new Set(orgs.allow),
+    namedOrgs: orgs.ids,
     allowedRoutes: routes.allow,
     sendCookies: origin.sendCookies,
     fieldRules: fieldRulesBeside([tokens.header.name, ...Object.keys(origin.secretHeaders ?? {})]),

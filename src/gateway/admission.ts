@@ -33,6 +33,8 @@ export interface AdmissionRules {
   readonly fieldRules: FieldRules
   /** Empty: all. */
   readonly allowedOrgs: ReadonlySet<string>
+  /** The Orgs that have a name. Undefined: they go by their ids. */
+  readonly namedOrgs: { has(org: OrgId): boolean } | undefined
   /** Empty: all. */
   readonly allowedRoutes: readonly RoutePattern[]
   /** True if a service may read the path as the token endpoint. */
@@ -71,6 +73,7 @@ export type RefusingSetting =
   | 'routes.allow'
   | 'routes.allowTokenEndpoint'
   | 'orgs.allow'
+  | 'orgs.ids'
   | 'orgs.pattern'
 
 /** Its fields are those that go to the service, and only its credential is missing. */
@@ -271,6 +274,7 @@ export function admitOrg(
   if (rules.allowedOrgs.size > 0 && !rules.allowedOrgs.has(orgId)) {
     return { ...refuse('org_not_allowed', 'orgs.allow'), orgId }
   }
+  if (rules.namedOrgs?.has(orgId) === false) return { ...refuse('org_not_allowed', 'orgs.ids'), orgId }
   if (caller?.mayNameOrg(orgId) === false) return { ...refuse('org_not_allowed', 'callers[].orgs'), orgId }
   return orgId
 }

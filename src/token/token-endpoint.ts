@@ -25,6 +25,7 @@ import {
   endpointBase,
   endpointText,
   endpointUrl,
+  idAtEndpoint,
   type TokenRequest,
   type TokenRequestSettings,
   tokenRequest,
@@ -53,13 +54,16 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
     /** One call; after a 401, one with the other secret: the file may have a new one by now. */
     async mint(org, { reason = 'cold', requestId, replaces, withinMs = timeoutMs } = {}) {
       const { method } = options.endpoint
-      const url = endpointUrl(options, org)
+      const id = idAtEndpoint(org, options)
+      if (id === undefined)
+        throw new TokenError('org_access_refused', 'orgs.ids has lost the Org.', { trouble: 'refusal' })
+      const url = endpointUrl(options, id)
       const until = clock.runningTime() + Math.min(timeoutMs, withinMs)
       const tried: AppKey[] = []
       for (let { key } = credentials; ; ) {
         const proof = await key.prove(url)
         const startedAt = clock.now()
-        const request = tokenRequest(options, org, proof, options.userAgent)
+        const request = tokenRequest(options, id, proof, options.userAgent)
         let status: number | undefined
         const outcome = await call(request, until - clock.runningTime()).then(
           (answer) => {

@@ -21,6 +21,8 @@ export interface TokenRequestSettings {
   readonly form?: Readonly<Record<string, string>> | undefined
   readonly json?: Readonly<Record<string, string>> | undefined
   readonly secretHeaders?: SecretHeaders | undefined
+  /** What `{orgId}` is for each Org; undefined if apps know the Orgs by that. */
+  readonly orgIds?: ReadonlyMap<OrgId, OrgId> | undefined
 }
 
 export interface TokenRequest {
@@ -57,6 +59,11 @@ function endpointTarget(settings: Endpoint, org?: OrgId): string {
 
 export function endpointUrl(settings: Endpoint, org?: OrgId): string {
   return endpointBase(settings).origin + endpointTarget(settings, org)
+}
+
+/** What `{orgId}` is for this Org. Undefined if the Org has none. */
+export function idAtEndpoint(org: OrgId, { orgIds }: Pick<TokenRequestSettings, 'orgIds'>): OrgId | undefined {
+  return orgIds === undefined ? org : orgIds.get(org)
 }
 
 /** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`. */

@@ -13,6 +13,7 @@ export const RULES: AdmissionRules = {
   callers: undefined,
   orgPattern: /^[\w-][\w.~:@+=-]{0,127}$/,
   allowedOrgs: new Set(),
+  namedOrgs: undefined,
   sendCookies: false,
   fieldRules: fieldRulesBeside([]),
   allowedRoutes: [],

@@ -23,6 +23,7 @@ describe('the source of a value', () => {
     const unset = [...given].filter(([, { source }]) => source === 'not set').map(([key]) => key)
     expect(unset.filter((key) => !key.endsWith('File'))).toEqual([
       'origin.secretHeaders',
+      'orgs.ids',
       'tokens.form',
       'tokens.json',
       'tokens.secretHeaders',

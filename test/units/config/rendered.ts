@@ -7,6 +7,7 @@ import { outsideName, type Setting, type SettingKey, settings } from '../../../s
 const SECRET_KEYS: readonly SettingKey[] = ['appSecretFile', 'appSecret']
 const IN_FILE_ONLY: readonly SettingKey[] = [
   'callers',
+  'orgs.ids',
   'origin.secretHeaders',
   'tokens.form',
   'tokens.json',

@@ -78,6 +78,38 @@ describe('a token request is refused', () => {
   })
 })
 
+describe('names of Orgs are refused', () => {
+  test.each<[string, string]>([
+    ['orgs: { ids: {} }', 'is empty, so no Org would be accepted'],
+    ['orgs: { ids: { "a b": "1" } }', 'has "a b", which is not an org id (see orgs.pattern)'],
+    ['orgs: { ids: { a: "x/y" } }', 'has "a", which has an id with a character that no org id has'],
+    ['orgs: { ids: { a: ".." } }', 'has "a", which has an id with a character'],
+    ['orgs: { ids: { a: "1", b: "2", c: "1" } }', 'has "c", which has the id of a: give each Org one name'],
+    ['orgs: { ids: { a: [b] } }', 'is not text'],
+    ['orgs: { ids: [a, b] }', 'is not a mapping of names and ids of Orgs'],
+    ['orgs: { ids: { a: "1" } }\ntokens: { warm: ["1"] }', 'has "1", which is not in orgs.ids'],
+    ['orgs: { ids: { a: "1" }, allow: [b] }', 'has "b", which is not in orgs.ids'],
+  ])('%s', async (content, problem) => {
+    expect(await problemsOf(content)).toEqual([expect.stringContaining(problem)])
+  })
+
+  test('the ids need not match orgs.pattern', async () => {
+    const { config } = await loadFile('orgs: { pattern: "[a-z]+", ids: { acme: "{47-11}", globex: 4712 } }')
+    expect([...(config.orgs.ids ?? [])]).toEqual([
+      ['acme', '{47-11}'],
+      ['globex', '4712'],
+    ])
+  })
+
+  test('at a sidecar', async () => {
+    const { OAP_APP_ID: _, OAP_APP_SECRET: __, ...env } = GOOD
+    const sidecar = { ...env, OAP_MINTER_URL: 'unix:/run/minter.sock' }
+    expect(await problemsOf('orgs: { ids: { a: "1" } }', {}, sidecar)).toEqual([
+      expect.stringContaining('orgs.ids (1:14): is set, and so is minter.url: the minter needs it, not its sidecars'),
+    ])
+  })
+})
+
 const HEADERS = 'secretHeaders: { X-Key: a.key }'
 
 describe('fields with secrets are refused', () => {

@@ -95,6 +95,7 @@ export class Replica implements AsyncDisposable {
       appSecret: new Secret(secret ?? 'the secret'),
       store: { ...optionsFor(port, settings), observer },
       mintTimeoutMs,
+      sharedAs: (org) => org,
     })
     this.#source = this.fleet.inFrontOf({
       mint: (org) => endpoint.mint(org),
