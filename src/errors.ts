@@ -267,6 +267,20 @@ export function titleOf(code: string): string {
 /** The reason of a `request_timeout` behind the head of the response. */
 export const RESPONSE_NOT_READ = 'response_not_read'
 
+/** Why a TLS handshake of a client failed. */
+export const HANDSHAKE_FAILURES = [
+  'plain_http',
+  'no_shared_protocol',
+  'certificate_not_trusted',
+  'client_left',
+  'too_slow',
+  'too_large',
+  'no_room',
+  'other',
+] as const
+
+export type HandshakeFailureReason = (typeof HANDSHAKE_FAILURES)[number]
+
 /** The limits that a request can meet, and what the answer says about each. */
 export const LIMITS = {
   'listen.maxConnections': 'Too many connections were open: repeat the request later, or raise listen.maxConnections.',

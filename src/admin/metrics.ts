@@ -1,6 +1,6 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
-import { LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
+import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RepeatOutcome, type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import { REJECTION_OUTCOMES } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
@@ -81,6 +81,12 @@ const requestCounts = () => ({
     STATUS_CLASSES,
   ),
   refusedCallers: new Counter('oap_callers_refused_total', 'Requests of no known caller, by reason.', ['reason']),
+  handshakes: new Counter(
+    'oap_tls_handshakes_failed_total',
+    'TLS handshakes of clients that failed, by reason.',
+    ['reason'],
+    HANDSHAKE_FAILURES,
+  ),
   lookups: new Counter('oap_token_lookups_total', 'Requests that needed a token, by result.', ['result'], LOOKUPS),
   replays: new Counter('oap_replays_total', 'Repeats after a rejected token, by outcome.', ['outcome'], REPLAYS),
 })

@@ -47,7 +47,11 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces) {
     connectionsRefused({ most, setting }) {
       logger.warn({ connections: most, limit: setting }, 'client connections refused: too many are open')
     },
-    handshakeFailed: (reason) => logger.debug({ reason }, 'TLS handshake of a client failed'),
+    handshakeFailed({ reason, code, address, isFirst }) {
+      metrics.requests.handshakes.add(reason)
+      // Anyone on the network can make handshakes fail.
+      logger[isFirst ? 'warn' : 'debug']({ reason, code, address }, 'TLS handshake of a client failed')
+    },
 
     keySetUnavailable(url, problem, isFormerInUse) {
       if (isFormerInUse) logger.warn({ url, problem }, 'key set of callers not usable: the last good one stays in use')

@@ -9,12 +9,12 @@ import { ClientConnection, type ConnectionOwner, type ConnectionSource, type Wai
 import { LastWrites } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
 import type { RequestHandler } from './request-handler.ts'
-import { ListenerTls, type TlsSettings } from './tls.ts'
+import { type HandshakeFailure, ListenerTls, type TlsSettings } from './tls.ts'
 
 export interface ListenerObserver {
   /** The first refusal after a pause of ten seconds. */
   connectionsRefused(limit: ConnectionLimit): void
-  handshakeFailed(reason: unknown): void
+  handshakeFailed(failure: HandshakeFailure): void
 }
 
 export interface ListenerOptions extends WaitLimits {
@@ -55,12 +55,11 @@ export class Listener implements ConnectionOwner {
   constructor(options: ListenerOptions, handler: RequestHandler) {
     this.options = options
     this.handler = handler
-    // Anyone on the network can make handshakes fail, so this is logged at the level debug.
     if (options.tls.certFile !== undefined) {
       this.tls = new ListenerTls(options.tls, options.headersTimeoutMs, options.maxConnections, {
         opened: (socket, carrier, certificate) =>
           this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
-        handshakeFailed: (code) => options.observer.handshakeFailed(code),
+        handshakeFailed: (failure) => options.observer.handshakeFailed(failure),
       })
     }
     this.limit = new ConnectionLimit(options.maxConnections, options.otherDescriptors, options.tunnels)

@@ -4,6 +4,7 @@ import { constants } from 'node:crypto'
 import type { Socket } from 'node:net'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import * as clock from '../clock.ts'
+import type { HandshakeFailureReason } from '../errors.ts'
 import type { Secret } from '../secret.ts'
 import { type ClientCertificate, certificateOf } from './client-certificate.ts'
 
@@ -19,8 +20,29 @@ export interface TlsSettings {
 export interface TlsEvents {
   /** A handshake has ended well. `carrier` is the TCP socket. */
   opened(socket: TLSSocket, carrier: Socket, certificate: ClientCertificate | undefined): void
-  handshakeFailed(code: string | undefined): void
+  handshakeFailed(failure: HandshakeFailure): void
 }
+
+export interface HandshakeFailure {
+  readonly reason: HandshakeFailureReason
+  /** Of OpenSSL. */
+  readonly code?: string | undefined
+  /** Of the client. */
+  readonly address: string | undefined
+  /** The first for this reason, or the first after a pause of ten seconds. */
+  readonly isFirst: boolean
+}
+
+const TOLD_AGAIN_AFTER_MS = 10_000
+
+/** What a client of another protocol, or one that does not trust our certificate, makes OpenSSL say. */
+const REASONS: readonly (readonly [RegExp, HandshakeFailureReason])[] = [
+  [/HTTP_REQUEST/, 'plain_http'],
+  [/UNSUPPORTED_PROTOCOL|NO_APPLICATION_PROTOCOL|NO_SHARED_|VERSION|NO_SUITABLE/, 'no_shared_protocol'],
+  [/ALERT_.*(?:UNKNOWN_CA|CERTIFICATE)/, 'certificate_not_trusted'],
+  [/^ECONNRESET$|^EPIPE$/, 'client_left'],
+  [/TIMEOUT/, 'too_slow'],
+]
 
 const CERTIFICATE = /-----BEGIN[^-]+-----[^-]+-----END/g
 
@@ -30,9 +52,10 @@ const { SSL_OP_NO_RENEGOTIATION, SSL_OP_NO_TICKET } = constants
 const MAX_HANDSHAKE_BYTES = 16 * 1024
 /** So many bytes may have come that cannot be decrypted yet. */
 const MAX_RECORD_BYTES = 17 * 1024
-/** Handshakes under way: this share of the connections, and never fewer than so many. */
+/** Beyond this share of the connections, and this number, a handshake that has lasted for so long ends for each one that begins. */
 const HANDSHAKE_SHARE = 1 / 8
 const LEAST_HANDSHAKES = 16
+const OLD_MS = 1_000
 /** What a connection may send beyond its content, at once and then in each second: 600 KeyUpdates cost some 20 ms. */
 const MAX_EXCESS_BYTES = 64 * 1024
 const EXCESS_BYTES_PER_SECOND = 16 * 1024
@@ -68,7 +91,8 @@ export class ListenerTls {
   readonly #events: TlsEvents
   /** The oldest first. */
   readonly #openings = new Map<string, Opening>()
-  readonly #maxHandshakes: number
+  readonly #manyHandshakes: number
+  readonly #lastFailures = new Map<HandshakeFailureReason, number>()
   readonly #traffic = new Map<TLSSocket, Traffic>()
   readonly #looking: clock.Timer
 
@@ -76,7 +100,7 @@ export class ListenerTls {
   constructor(settings: TlsSettings, handshakeTimeoutMs: number, maxConnections: number, events: TlsEvents) {
     this.#settings = settings
     this.#handshakeTimeoutMs = handshakeTimeoutMs
-    this.#maxHandshakes = Math.max(LEAST_HANDSHAKES, Math.floor(maxConnections * HANDSHAKE_SHARE))
+    this.#manyHandshakes = Math.max(LEAST_HANDSHAKES, Math.floor(maxConnections * HANDSHAKE_SHARE))
     this.#events = events
     this.#server = this.#newServer(settings)
     this.#looking = clock.every(LOOK_MS, () => this.#look(clock.runningTime()))
@@ -101,22 +125,26 @@ export class ListenerTls {
       rejectUnauthorized: false, // a client without a good certificate may have a key or a JWT
     })
     server.on('secureConnection', (socket) => this.#secured(socket, asksForCertificate))
-    server.on('tlsClientError', ({ code }: NodeJS.ErrnoException, socket) => {
+    server.on('tlsClientError', ({ code = '' }: NodeJS.ErrnoException, socket) => {
       socket.destroy()
-      this.#events.handshakeFailed(code)
+      const name = nameOf(socket)
+      const opening = this.#openings.get(name)
+      const [, reason = 'other'] = REASONS.find(([pattern]) => pattern.test(code)) ?? []
+      if (opening !== undefined) this.#end(name, opening, reason, code)
     })
     return server
   }
 
-  /** Begins the handshake on a connection that was just accepted. If too many are under way, the oldest ends. */
+  /** Begins the handshake on a connection that was just accepted. */
   begin(carrier: Socket): void {
-    if (this.#openings.size >= this.#maxHandshakes) this.dropOldest()
+    if (this.#openings.size >= this.#manyHandshakes) this.dropOldest(OLD_MS)
     const name = nameOf(carrier)
     this.#openings.set(name, { carrier, acceptedAt: clock.runningTime(), isDistrusted: false })
     carrier.allowHalfOpen = false // a client that ends its side during the handshake has left
     carrier.on('error', () => undefined) // `close` follows
     carrier.once('close', () => {
-      if (this.#openings.get(name)?.carrier === carrier) this.#openings.delete(name)
+      const opening = this.#openings.get(name)
+      if (opening?.carrier === carrier) this.#end(name, opening, 'client_left')
     })
     this.#server.emit('connection', carrier)
   }
@@ -149,11 +177,8 @@ export class ListenerTls {
   /** OpenSSL works through large handshakes, KeyUpdates and records of single bytes, and Node has no limits for them. */
   #look(now: number): void {
     for (const [name, opening] of this.#openings) {
-      if (opening.carrier.bytesRead > MAX_HANDSHAKE_BYTES) this.#drop(name, opening)
-      else if (now - opening.acceptedAt >= this.#handshakeTimeoutMs) {
-        this.#drop(name, opening)
-        this.#events.handshakeFailed('ERR_TLS_HANDSHAKE_TIMEOUT')
-      }
+      if (opening.carrier.bytesRead > MAX_HANDSHAKE_BYTES) this.#end(name, opening, 'too_large')
+      else if (now - opening.acceptedAt >= this.#handshakeTimeoutMs) this.#end(name, opening, 'too_slow')
     }
     for (const [socket, traffic] of this.#traffic) {
       const { bytesRead } = traffic.carrier
@@ -167,16 +192,24 @@ export class ListenerTls {
     }
   }
 
-  /** Ends the oldest handshake. Returns false if there is none. */
-  dropOldest(): boolean {
+  /** Ends the oldest handshake, if it is so old. Returns false if there is none. */
+  dropOldest(leastAgeMs = 0): boolean {
     const [oldest] = this.#openings
-    if (oldest !== undefined) this.#drop(...oldest)
-    return oldest !== undefined
+    if (oldest === undefined || clock.runningTime() - oldest[1].acceptedAt < leastAgeMs) return false
+    this.#end(...oldest, 'no_room')
+    return true
   }
 
-  #drop(name: string, { carrier }: Opening): void {
+  /** Nobody hears of a client that has sent nothing: it may have opened the connection before it needs it, or look for the port. */
+  #end(name: string, { carrier }: Opening, reason: HandshakeFailureReason, code?: string): void {
     this.#openings.delete(name)
+    const address = carrier.remoteAddress
     carrier.destroy()
+    if (carrier.bytesRead === 0 && reason !== 'no_room') return
+    const now = clock.now()
+    const isFirst = now - (this.#lastFailures.get(reason) ?? Number.NEGATIVE_INFINITY) >= TOLD_AGAIN_AFTER_MS
+    this.#lastFailures.set(reason, now)
+    this.#events.handshakeFailed({ reason, code, address, isFirst })
   }
 
   /**
@@ -200,7 +233,8 @@ export class ListenerTls {
 
   /** Ends all handshakes. */
   endHandshakes(): void {
-    for (const [name, opening] of this.#openings) this.#drop(name, opening)
+    for (const { carrier } of this.#openings.values()) carrier.destroy()
+    this.#openings.clear()
   }
 
   close(): void {

@@ -1,5 +1,6 @@
 /** TLS on the listener: its certificate and its rotation, the certificates of clients, and attacks on both. */
 
+import { execFile } from 'node:child_process'
 import { once } from 'node:events'
 import { rename, writeFile } from 'node:fs/promises'
 import { Agent, request as httpsRequest } from 'node:https'
@@ -7,12 +8,15 @@ import { connect as connectTcp } from 'node:net'
 import { Duplex } from 'node:stream'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls'
+import { promisify } from 'node:util'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { CertificateAuthority, type Issued, type IssueOptions } from '../../support/certificate-authority.ts'
 import { Gate } from '../../support/changes.ts'
+import { startFaultProxy } from '../../support/fault-proxy.ts'
 import { folderForFile } from '../../support/folder.ts'
 import { RawClient } from '../../support/raw-client.ts'
+import { Random } from '../../support/seed.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 
@@ -314,16 +318,48 @@ describe('the port', () => {
       socket.once('secureConnect', () => resolve(socket)).once('error', reject)
     })
 
-  test('speaks nothing but TLS, and logs what failed', async () => {
-    await using client = await RawClient.plain(proxy.port)
-    client.send(get('/v2/x', 'acme'))
-    expect((await client.untilClosed()).bytes.toString()).not.toContain('HTTP/1.1 2')
+  test('speaks nothing but TLS, counts each handshake that failed, and logs the first for each reason', async () => {
+    await start({ ...settings, 'admin.address': 'localhost:0' })
+    for (let i = 0; i < 2; i++) {
+      await using client = await RawClient.plain(proxy.port)
+      client.send(get('/v2/x', 'acme'))
+      expect((await client.untilClosed()).bytes.toString()).not.toContain('HTTP/1.1 2')
+    }
     const old = { maxVersion: 'TLSv1.1', minVersion: 'TLSv1', ciphers: 'ALL:@SECLEVEL=0' } as const
     await expect(raw(old)).rejects.toThrow()
+    // Node's own client closes the connection without a word if it does not trust the certificate.
+    const distrusting = [
+      's_client',
+      '-connect',
+      `127.0.0.1:${proxy.port}`,
+      '-verify_return_error',
+      '-no-CAfile',
+      '-no-CApath',
+    ]
+    await expect(promisify(execFile)('openssl', distrusting)).rejects.toThrow()
+    await using half = await RawClient.plain(proxy.port)
+    half.send(Buffer.from('1603010200', 'hex'))
+    await half.untilClosed()
+    await RawClient.plain(proxy.port).then((silent) => silent[Symbol.asyncDispose]()) // a check whether the port is open
     expect((await send({}, reports)).status).toBe(200)
-    const failed = () => proxy.logs.filter(({ msg }) => msg === 'TLS handshake of a client failed')
-    await proxy.until(() => failed().length > 1, 'the second line')
-    expect(failed().map(({ reason }) => reason)).toEqual(['ERR_SSL_HTTP_REQUEST', 'ERR_SSL_UNSUPPORTED_PROTOCOL'])
+    const failed = (level: string) =>
+      proxy.logs.filter((line) => line.msg === 'TLS handshake of a client failed' && line.level === level)
+    await proxy.until(() => failed('warn').length > 3, 'a line for each reason')
+    const expected = ['plain_http', 'no_shared_protocol', 'certificate_not_trusted', 'too_slow']
+    expect(failed('warn').map(({ reason }) => reason)).toEqual(expected)
+    expect(failed('debug').map(({ reason, code }) => [reason, code])).toEqual([['plain_http', 'ERR_SSL_HTTP_REQUEST']])
+    const counts = ['plain_http', ...expected.slice(1), 'client_left'].map((reason) =>
+      proxy.metric(`oap_tls_handshakes_failed_total{reason="${reason}"}`),
+    )
+    expect(await Promise.all(counts)).toEqual([2, 1, 1, 1, 0])
+  })
+
+  test('takes 60 clients at once from afar, where 100 connections are allowed', async () => {
+    await start({ 'listen.maxConnections': '100' })
+    await using path = await startFaultProxy(proxy.port, new Random(1))
+    path.schedule = () => ({ latencyMs: 60 })
+    const answers = await Promise.all(Array.from({ length: 60 }, () => send({ port: path.port }, reports)))
+    expect(answers.map(({ status }) => status)).toEqual(Array(60).fill(200))
   })
 
   test('speaks HTTP/1.1, never h2', async () => {
