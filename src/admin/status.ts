@@ -134,7 +134,7 @@ export function orgStatuses({ orgs, now, day }: TokenCache, refusals: ReadonlyMa
 
 /** `new`: not accepted yet. `fresh`: accepted last. `refreshing`: a new token is due. `rejected`: by the service, last. */
 function stateOf(tokens: OrgTokens, now: number, day: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
-  if (tokens.minting === 'rejected' || tokens.isRejected) return 'rejected'
+  if (tokens.minting === 'rejected' || tokens.rejectedAt >= 0) return 'rejected'
   if (tokens.isDueAt(now, day)) return 'refreshing'
   return tokens.acceptedAt < 0 ? 'new' : 'fresh'
 }

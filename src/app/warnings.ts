@@ -85,6 +85,19 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       if (orgs.length === 0) return undefined
       return `The service rejected new tokens of ${named(orgs)}. If other requests of the Org succeed, it may not use the routes that are rejected: see the errors below. Otherwise, check that baseUrl leads to the service that the tokens are for.`
     },
+    tokens_ended_young() {
+      const now = clock.now()
+      let until = 0
+      const orgs: OrgId[] = []
+      side.tokens.orgs.forEach(({ rivalUntil }, org) => {
+        if (rivalUntil <= now) return
+        orgs.push(org)
+        until = Math.max(until, rivalUntil)
+      })
+      if (orgs.length === 0) return undefined
+      const text = `New tokens of ${named(orgs)} were accepted, and rejected seconds later, again and again: another proxy mints for the same Orgs, and each new token ends the one before. Have all proxies share tokens through a store (fleet.store), or take them from one minter (minter.url). During a rolling update, end the former instance.`
+      return { text, leftMs: until - now }
+    },
     rejection_status_learned() {
       const learned = new Set<number>()
       const orgs: OrgId[] = []

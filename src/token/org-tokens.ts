@@ -68,6 +68,7 @@ const LATELY_MS = 10_000
 const SAME_TOKEN_PAUSE_MS = 1_000
 const LONGEST_PAUSE = 6 // times the first
 export const LONG_ROW = 5
+const RIVAL_MS = 600_000
 /** RFC 6750 §3.1: the token is good, and the request needs more rights than it gives. */
 const INSUFFICIENT_SCOPE = /error="?insufficient_scope/i
 
@@ -76,7 +77,7 @@ export class OrgTokens {
   current: AccessToken
   #former: AccessToken | undefined // the one before, unless it was rejected
   minting: MintReason | undefined // the mint under way
-  isRejected = false // by the last answer that told, accepted or rejected
+  rejectedAt = -1 // the first rejection of the current token since its last acceptance
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number } | undefined
   row = 0 // requests whose first answer with the current token was neither accepted nor without meaning
@@ -85,6 +86,8 @@ export class OrgTokens {
   #cause: Cause | undefined // of a mint, until its request is answered
   #useless = 0 // mints in a row that did not help,
   #pausedUntil = 0 // and the end of the pause after the last
+  #endedYoungAt = Number.NEGATIVE_INFINITY // the last token
+  rivalUntil = 0 // seemingly, another proxy mints for this Org, and each new token ends the one before
   learnedStatus: number | undefined // it rejects a token, too, where a GET or HEAD gets it
 
   constructor(rules: TokenRules, token: AccessToken, random: number) {
@@ -201,7 +204,7 @@ export class OrgTokens {
   noteAccepted(token: AccessToken, sentAt: number): void {
     this.row = 0
     if (token !== this.current) return
-    this.isRejected = false
+    this.rejectedAt = -1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (this.#doubt === undefined || sentAt < this.#doubt.since) return
     const isSettled = sentAt - token.mintedAt >= this.#rules.settleTimeMs
@@ -210,7 +213,7 @@ export class OrgTokens {
 
   noteRejected(token: AccessToken, now: number, day: number): void {
     if (token === this.#former) this.#former = undefined
-    if (token === this.current) this.isRejected = true
+    if (token === this.current && this.rejectedAt < 0) this.rejectedAt = Math.floor(now)
     if (token === this.current && this.isYoungAt(now, day)) this.#doubt = { by: 'young', since: now }
   }
 
@@ -270,6 +273,7 @@ export class OrgTokens {
     const isLater = reason !== 'rejected' && endOf(token) > endOf(before) + LATER_MS
     if (reason === 'refresh' && !isLater && (isSame || endOf(before) < Number.POSITIVE_INFINITY))
       this.#renewsAhead = false
+    if (reason === 'rejected' && !isSame) this.#noteEndedYoung(token.mintedAt)
     this.acceptedAt = -1
     if (isSame && !isLater) {
       this.#renewAgeMs = Number.POSITIVE_INFINITY
@@ -277,10 +281,18 @@ export class OrgTokens {
     }
     this.#former = reason === 'rejected' || isSame || this.#doubt !== undefined ? undefined : before
     this.current = token
-    this.isRejected = false
+    this.rejectedAt = -1
     this.#doubt = undefined
     this.row = 0
     this.#planRenewal(random)
+  }
+
+  /** The current token was accepted, and then rejected while it was young, until another took its place. */
+  #noteEndedYoung(now: number): void {
+    const wasYoung = this.rejectedAt >= 0 && this.rejectedAt - this.current.mintedAt < this.#rules.settleTimeMs
+    if (this.acceptedAt < 0 || !wasYoung) return
+    if (now - this.#endedYoungAt < RIVAL_MS) this.rivalUntil = now + RIVAL_MS
+    this.#endedYoungAt = now
   }
 
   noteMintFailed(now: number, day: number): void {

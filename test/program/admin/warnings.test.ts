@@ -212,6 +212,26 @@ test('an Org whose new tokens are rejected, too, is named until one is accepted'
   expect(await told()).toBeUndefined()
 })
 
+test('two proxies for one Org, where a new token ends the one before: both tell of it, with the remedies', async () => {
+  await using service = await startService({
+    mint: (mint) => {
+      service.tokens.revoke(mint.org)
+      return mint.issue()
+    },
+  })
+  const settings = { ...ADMIN, 'tokens.settleTime': '300ms', 'tokens.rejectedCooldown': '100ms' }
+  await using one = await startProxy(service, settings)
+  await using other = await startProxy(service, settings)
+  const told = await eventually(async () => {
+    for (let i = 0; i < 10; i += 1)
+      await Promise.all([one, other].map(({ port }) => request(port, get('/v2/x', 'acme'))))
+    const found = await Promise.all([one, other].map(warningsOf))
+    const texts = found.flatMap((all) => all.find(({ code }) => code === 'tokens_ended_young')?.text ?? [])
+    return texts.length === 2 ? texts : undefined
+  }, 'the warnings')
+  for (const text of told) expect(text).toMatch(/of acme were .* \(fleet\.store\), .* \(minter\.url\)/)
+})
+
 test('a status that turned out to end tokens is named', async () => {
   const ended = new Set<string>()
   await using service = await startService({

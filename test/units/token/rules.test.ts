@@ -261,6 +261,42 @@ describe('6. none of these: a mint, and a repeat', () => {
   })
 })
 
+describe('another proxy that mints for the Org, where a new token ends the one before', () => {
+  /** Each token ends at an age, once it was accepted. */
+  const tokensEnding = async (count: number, ageMs: number) => {
+    const stage = new Stage()
+    let ended = 0
+    stage.answer = (sent) => (sent.token <= ended ? 401 : 200)
+    await stage.send()
+    for (ended = 1; ended <= count; ended += 1) {
+      await stage.pass(ageMs)
+      expect((await stage.send()).status).toBe(200)
+    }
+    return { stage, isTold: () => (stage.cache.orgs.peek(ACME)?.rivalUntil ?? 0) > stage.world.now() }
+  }
+
+  test('is told for ten minutes after two tokens that ended while they were young', async () => {
+    expect((await tokensEnding(1, 0)).isTold()).toBe(false)
+    const { stage, isTold } = await tokensEnding(2, 0)
+    await stage.pass(599_000)
+    expect(isTold()).toBe(true)
+    await stage.pass(1_000)
+    expect(isTold()).toBe(false)
+  })
+
+  test('is not told where tokens end later, or the service learns them late', async () => {
+    expect((await tokensEnding(5, 6_000)).isTold()).toBe(false)
+    const { stage, isTold } = await tokensEnding(0, 0)
+    for (let i = 0; i < 5; i += 1) {
+      // Every second back end knows the new token four seconds later.
+      stage.answer = ({ token, ageMs }) => (token <= i || (ageMs < 4_000 && stage.sent.length % 2 === 0) ? 401 : 200)
+      await stage.pass(6_000)
+      for (let sent = 0; sent < 6; sent += 1) expect((await stage.send()).status).toBe(200)
+    }
+    expect(isTold()).toBe(false)
+  })
+})
+
 describe('7. a request that may not be sent again', () => {
   test('gets the rejection; the next of its sort waits for a mint', async () => {
     const stage = await Stage.settled()
