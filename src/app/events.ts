@@ -50,7 +50,7 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces) {
     handshakeFailed({ reason, code, address, isFirst }) {
       metrics.requests.handshakes.add(reason)
       // Anyone on the network can make handshakes fail.
-      logger[isFirst ? 'warn' : 'debug']({ reason, code, address }, 'TLS handshake of a client failed')
+      if (isFirst) logger.warn({ reason, code, address }, 'TLS handshake of a client failed')
     },
 
     keySetUnavailable(url, problem, isFormerInUse) {

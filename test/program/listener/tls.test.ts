@@ -342,12 +342,10 @@ describe('the port', () => {
     await half.untilClosed()
     await RawClient.plain(proxy.port).then((silent) => silent[Symbol.asyncDispose]()) // a check whether the port is open
     expect((await send({}, reports)).status).toBe(200)
-    const failed = (level: string) =>
-      proxy.logs.filter((line) => line.msg === 'TLS handshake of a client failed' && line.level === level)
-    await proxy.until(() => failed('warn').length > 3, 'a line for each reason')
+    const failed = () => proxy.logs.filter(({ msg }) => msg === 'TLS handshake of a client failed')
+    await proxy.until(() => failed().length > 3, 'a line for each reason')
     const expected = ['plain_http', 'no_shared_protocol', 'certificate_not_trusted', 'too_slow']
-    expect(failed('warn').map(({ reason }) => reason)).toEqual(expected)
-    expect(failed('debug').map(({ reason, code }) => [reason, code])).toEqual([['plain_http', 'ERR_SSL_HTTP_REQUEST']])
+    expect(failed().map(({ reason }) => reason)).toEqual(expected)
     const counts = ['plain_http', ...expected.slice(1), 'client_left'].map((reason) =>
       proxy.metric(`oap_tls_handshakes_failed_total{reason="${reason}"}`),
     )
