@@ -179,6 +179,7 @@ export async function runtimeMetrics(): Promise<string> {
     return registry
   })
   const text = await (await runtime).metrics()
-  // The event loop's delay has no value before its first sample. NaN would turn every average over it into NaN.
-  return text.replace(/^.* Nan\n/gm, '')
+  // The event loop's delay has no value before its first sample. NaN would turn every average over it into NaN,
+  // and the least of none is 2^63 nanoseconds.
+  return text.replace(/^(?:.* Nan|nodejs_eventloop_lag_min_seconds 9\d{9}\..*)\n/gm, '')
 }

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, test } from 'vitest'
 import { parse } from 'yaml'
+import { runtimeMetrics } from '../../../src/admin/counts.ts'
 import { documentAt, tablesBelow, unquoted } from '../../processes/docs/documents.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { lacks, programPath } from '../../support/programs.ts'
@@ -35,6 +36,10 @@ function promtool(args: readonly string[], input = ''): void {
   })
   if (status !== 0) throw new Error(`promtool ${args.join(' ')}: ${stdout}${stderr}`)
 }
+
+test('right behind a scrape, the event loop has no delay that it never had', async () => {
+  for (let scrapes = 0; scrapes < 3; scrapes++) expect(await runtimeMetrics()).not.toContain(' 9223372036')
+})
 
 // `test/processes/docs/names.test.ts` compares the names.
 test('types follow from the names, and labels are those of Operations: none can contain an Org or a token', async () => {
