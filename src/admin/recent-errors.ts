@@ -14,6 +14,11 @@ const OF_SERVICE = {
     fault: 'service',
     detail: 'The proxy passed a 5xx on unchanged. Look at the service; its log may hold the request id.',
   },
+  service_limited: {
+    fault: 'service',
+    detail:
+      'The service limits the rate of requests, and the proxy passed its 429 on unchanged. Have the apps wait as it says, or ask for a higher limit.',
+  },
   service_unauthorized: {
     fault: 'service',
     detail:
@@ -37,11 +42,44 @@ interface Entry {
   examples: readonly ReturnType<typeof excerpt>[]
 }
 
-/** For the operator, where the advice to the client is none. */
-const OVERLOADED: Remedy = {
-  fault: 'proxy',
-  detail: 'Find out why the service is slow, or raise the limit that the last request names.',
+const instead = (code: ErrorCode, detail: string, isOfMinter = false) => {
+  const ofClient = remedyOf(code, isOfMinter)
+  return [ofClient, { fault: ofClient.fault, detail }] as const
 }
+
+/** For the operator, where the advice to the client is none. */
+const FOR_OPERATOR: ReadonlyMap<Remedy, Remedy> = new Map([
+  instead('overloaded', 'Find out why the service is slow, or raise the limit that the last request names.'),
+  instead('token_endpoint_unavailable', 'Correct the cause that the last request names. The proxy goes on trying.'),
+  instead(
+    'token_endpoint_rate_limited',
+    'Set tokens.mintRate to what the token endpoint allows, use fewer Orgs at once, or ask for a higher limit.',
+  ),
+  instead(
+    'token_endpoint_rate_limited',
+    'At the minter, set tokens.mintRate to what the token endpoint allows, or ask for a higher limit.',
+    true,
+  ),
+  instead('token_endpoint_timeout', 'Find out why the token endpoint is slow, or raise tokens.mintTimeout.'),
+  instead(
+    'token_endpoint_timeout',
+    'Find out why the token endpoint is slow, or raise tokens.mintTimeout there.',
+    true,
+  ),
+  instead(
+    'caller_keys_unavailable',
+    'Correct the server of the key set, jwks, jwksCaFile or jwksTokenFile of callers.',
+  ),
+  instead(
+    'caller_keys_unavailable',
+    'The minter has no key set for the JWT of minter.jwtFile: correct jwks of callers at the minter.',
+    true,
+  ),
+  instead(
+    'draining',
+    'The proxy was stopping, or a reload took a caller away. If requests in flight were cut off, raise shutdown.timeout.',
+  ),
+])
 /** A client that is told so does not read it. */
 const NOT_READ: Remedy = {
   fault: 'app',
@@ -85,8 +123,9 @@ const isOfService = (code: RecentErrorCode): code is keyof typeof OF_SERVICE => 
 
 function remedyFor(code: RecentErrorCode, { reason, isOfMinter }: RequestRecord): Remedy {
   if (isOfService(code)) return OF_SERVICE[code]
-  if (code === 'overloaded') return OVERLOADED
-  return reason === RESPONSE_NOT_READ ? NOT_READ : remedyOf(code, isOfMinter)
+  if (reason === RESPONSE_NOT_READ) return NOT_READ
+  const remedy = remedyOf(code, isOfMinter)
+  return FOR_OPERATOR.get(remedy) ?? remedy
 }
 
 /** Undefined for a request that went well, as far as the proxy can tell, and for a client that left. */
@@ -95,6 +134,7 @@ function codeOf(record: RequestRecord): RecentErrorCode | undefined {
   if (wasNotKept(record)) return 'upload_not_repeated'
   if (code !== undefined) return code === 'client_closed' ? undefined : code
   if (status === 401) return 'service_unauthorized'
+  if (status === 429) return 'service_limited'
   return status >= 500 ? 'service_error' : undefined
 }
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { RecentErrors } from '../../../src/admin/recent-errors.ts'
-import { PROBLEMS } from '../../../src/errors.ts'
+import { type ErrorCode, PROBLEMS } from '../../../src/errors.ts'
 import type { RequestRecord } from '../../../src/gateway/request-record.ts'
 import { record } from './records.ts'
 
@@ -67,15 +67,28 @@ test('a client that does not read its response is told to read, not to send', ()
   expect(report).toMatchObject({ kind: 'app', detail: expect.stringContaining('Read the response') })
 })
 
-test('a 5xx and a 401 of the service have entries of their own; clients that left have none', () => {
+test('a 5xx, a 401 and a 429 of the service have entries of their own; clients that left have none', () => {
   const reports = reported([
     { status: 503 },
     { status: 404 },
+    { status: 429, endedAt: 1_800 },
     ...times(9, () => ({ status: 401, endedAt: 2_000 })),
     { status: 499, code: 'client_closed' },
   ])
   expect(reports.map(({ code, kind, count }) => [code, kind, count])).toEqual([
     ['service_unauthorized', 'service', 9],
+    ['service_limited', 'service', 1],
     ['service_error', 'service', 1],
   ])
+})
+
+test('no advice for operators is to repeat a request', () => {
+  const codes = Object.keys(PROBLEMS) as ErrorCode[]
+  const reports = reported(codes.flatMap((code) => [{ code }, { code, isOfMinter: true }]))
+  const told = reports.map(({ code, detail }) => `${code}: ${detail}`)
+  expect(told.filter((text) => /^(?!connection_|http_).*\b(?:repeat the request|Retry-After)/i.test(text))).toEqual([])
+  const [report] = reported([{ code: 'token_endpoint_unavailable', detail: 'Its certificate has expired.' }])
+  expect(report?.detail).toBe(
+    'Its certificate has expired. Correct the cause that the last request names. The proxy goes on trying.',
+  )
 })
