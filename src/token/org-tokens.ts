@@ -62,6 +62,7 @@ type DoubtReason = 'young' | 'not kept' | 'not safe' | 'row'
 const AHEAD_SHARE = 1 / 10
 const MOST_AHEAD_MS = 30_000
 const LATER_MS = 2_000 // an end that comes later by less is the same: clocks and answers are not that exact
+const SOONEST_RETRY_MS = 100
 const LIFETIME_RETRY_MS = 10_000
 const UNUSED_MS = 300_000
 const LATELY_MS = 10_000
@@ -82,7 +83,6 @@ export class OrgTokens {
   #doubt: { readonly by: DoubtReason; readonly since: number } | undefined
   row = 0 // requests whose first answer with the current token was neither accepted nor without meaning
   #renewAgeMs = Number.POSITIVE_INFINITY // from this age on, a request renews the token
-  #renewsAhead = true // until that has brought no later end
   #cause: Cause | undefined // of a mint, until its request is answered
   #useless = 0 // mints in a row that did not help,
   #pausedUntil = 0 // and the end of the pause after the last
@@ -266,25 +266,25 @@ export class OrgTokens {
   // ---- mints
 
   /** The mint has brought `token`, which may be the current one again. */
-  take(token: AccessToken, random: number): void {
+  take(token: AccessToken, random: number, now: number, day: number): void {
     const { current: before, minting: reason } = this
     this.minting = undefined
     const isSame = token.equals(before)
+    // The same token is as old as it is, whatever brought it.
+    const lifetimeMs = isSame ? Number.POSITIVE_INFINITY : this.#lifetimeMs
+    const endOf = ({ mintedAt, statedLifeMs }: AccessToken) => mintedAt + Math.min(statedLifeMs, lifetimeMs)
     const isLater = reason !== 'rejected' && endOf(token) > endOf(before) + LATER_MS
-    if (reason === 'refresh' && !isLater && (isSame || endOf(before) < Number.POSITIVE_INFINITY))
-      this.#renewsAhead = false
     if (reason === 'rejected' && !isSame) this.#noteEndedYoung(token.mintedAt)
     this.acceptedAt = -1
-    if (isSame && !isLater) {
-      this.#renewAgeMs = Number.POSITIVE_INFINITY
-      return
+    if (!isSame || isLater) {
+      this.#former = reason === 'rejected' || isSame || this.#doubt !== undefined ? undefined : before
+      this.current = token
+      this.rejectedAt = -1
+      this.#doubt = undefined
+      this.row = 0
     }
-    this.#former = reason === 'rejected' || isSame || this.#doubt !== undefined ? undefined : before
-    this.current = token
-    this.rejectedAt = -1
-    this.#doubt = undefined
-    this.row = 0
-    this.#planRenewal(random)
+    if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal(random)
+    else this.#tryAgainLater(now, day)
   }
 
   /** The current token was accepted, and then rejected while it was young, until another took its place. */
@@ -297,16 +297,20 @@ export class OrgTokens {
 
   noteMintFailed(now: number, day: number): void {
     this.minting = undefined
+    if (this.current.ageAt(now, day) >= this.#lifetimeMs) this.#tryAgainLater(now, day)
+  }
+
+  /** A mint has brought no later end. */
+  #tryAgainLater(now: number, day: number): void {
     const ageMs = this.current.ageAt(now, day)
-    if (ageMs >= this.#lifetimeMs) this.#renewAgeMs = ageMs + LIFETIME_RETRY_MS
+    const leftMs = this.lifeMs - ageMs
+    this.#renewAgeMs = ageMs + (leftMs > 0 ? Math.max(leftMs / 2, SOONEST_RETRY_MS) : LIFETIME_RETRY_MS)
   }
 
   /** Jittered, so that tokens minted together are not renewed together. */
   #planRenewal(random: number): void {
     const { lifeMs } = this
     const aheadMs = Math.min(lifeMs * AHEAD_SHARE, MOST_AHEAD_MS) * (1 - random / 2)
-    this.#renewAgeMs = this.#renewsAhead ? lifeMs - aheadMs : lifeMs
+    this.#renewAgeMs = lifeMs - aheadMs
   }
 }
-
-const endOf = ({ mintedAt, statedLifeMs }: AccessToken): number => mintedAt + statedLifeMs

@@ -156,7 +156,7 @@ export class TokenCache {
   #take(org: OrgId, minted: AccessToken): AccessToken {
     const tokens = this.orgs.peek(org)
     if (tokens === undefined) this.orgs.set(org, new OrgTokens(this.rules, minted, this.#random()))
-    else tokens.take(minted, this.#random())
+    else tokens.take(minted, this.#random(), this.now(), this.day())
     return tokens?.current ?? minted
   }
 

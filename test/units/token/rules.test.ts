@@ -71,20 +71,53 @@ describe('2. the end is known', () => {
     expect(new Set(tokensOf(sent))).toEqual(new Set([2]))
   })
 
-  test('a mint that brings no later end is the last one ahead', async () => {
+  /** Sends a request each 50 ms. Returns how long the slowest took, and when each mint began. */
+  const poll = async (stage: Stage, forMs: number, lifeMs: () => number) => {
+    const [until, mintedAt] = [stage.world.now() + forMs, [] as number[]]
+    let slowestMs = 0
+    while (stage.world.now() < until) {
+      const [before, now] = [stage.mints, stage.world.now()]
+      stage.statedLifeMs = lifeMs()
+      slowestMs = Math.max(slowestMs, (await stage.send()).tookMs)
+      if (stage.mints > before) mintedAt.push(now)
+      await stage.pass(50)
+    }
+    return { slowestMs, mintedAt }
+  }
+
+  test.each(['the same token', 'a token with the same end'])('%s again: renewing ahead goes on', async (again) => {
     const stage = new Stage()
-    stage.statedLifeMs = 60_000
+    if (again === 'the same token') stage.name = 'the-same'
+    const endsAt = 62_000
+    stage.statedLifeMs = endsAt
     await stage.send()
-    await stage.pass(58_000)
-    stage.statedLifeMs = 2_500 // the same end
+    await stage.pass(57_900)
+    const { slowestMs, mintedAt } = await poll(stage, 3_600, () => endsAt - stage.world.now())
+    expect(slowestMs, 'nobody waits').toBe(4)
+    const gaps = mintedAt.slice(1).map((at, i) => at - (mintedAt[i] ?? 0))
+    expect(mintedAt.length).toBeGreaterThan(2)
+    expect(Math.min(...gaps)).toBeGreaterThanOrEqual(100)
+    expect(gaps[0], 'half of what is left').toBeGreaterThan(1_200)
+    stage.name = undefined
+    expect((await poll(stage, 60_000, () => 30_000)).slowestMs, 'nobody waits at this end, nor at the next ones').toBe(
+      4,
+    )
+  })
+
+  test('the same token past tokens.lifetime counts as no token: nobody waits for ten seconds', async () => {
+    const stage = new Stage({ lifetimeMs: 60_000 })
+    stage.name = 'the-same'
     await stage.send()
-    await stage.pass(8_000) // past it
-    stage.statedLifeMs = 60_000
+    await stage.pass(60_000)
+    expect(await stage.statuses(3)).toEqual([200, 200, 200])
+    const { mints } = stage
+    await stage.pass(9_000)
     await stage.send()
-    const mints = stage.mints
-    await stage.pass(59_000)
+    expect(stage.mints).toBe(mints)
+    await stage.pass(1_000)
+    stage.name = undefined
     await stage.send()
-    expect([mints, stage.mints]).toEqual([3, 3])
+    expect(stage.mints).toBe(mints + 1)
   })
 
   test('past tokens.lifetime a request waits for a mint; if that fails, it goes on, and nobody waits for ten seconds', async () => {
