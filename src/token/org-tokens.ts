@@ -81,7 +81,8 @@ export class OrgTokens {
   rejectedAt = -1 // the first rejection of the current token since its last acceptance
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number } | undefined
-  row = 0 // requests whose first answer with the current token was neither accepted nor without meaning
+  row = 0 // requests whose first answer with the current token was neither accepted nor without meaning,
+  rejectedRow = 0 // and of these, those that were rejected
   #renewAgeMs = Number.POSITIVE_INFINITY // from this age on, a request renews the token
   #cause: Cause | undefined // of a mint, until its request is answered
   #useless = 0 // mints in a row that did not help,
@@ -178,9 +179,9 @@ export class OrgTokens {
     return this.#hasEndedAgain || (this.#cause === undefined && now >= this.#pausedUntil)
   }
 
-  /** A long row follows an acceptance that is later than the last mint. */
+  /** A long row of rejections follows an acceptance that is later than the last mint. Other answers may come from what is not there. */
   get #hasEndedAgain(): boolean {
-    return this.row >= LONG_ROW && this.acceptedAt >= 0
+    return this.rejectedRow >= LONG_ROW && this.acceptedAt >= 0
   }
 
   // ---- what the service says
@@ -202,7 +203,7 @@ export class OrgTokens {
 
   /** Runs for every request. */
   noteAccepted(token: AccessToken, sentAt: number): void {
-    this.row = 0
+    this.row = this.rejectedRow = 0
     if (token !== this.current) return
     this.rejectedAt = -1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
@@ -281,7 +282,7 @@ export class OrgTokens {
       this.current = token
       this.rejectedAt = -1
       this.#doubt = undefined
-      this.row = 0
+      this.row = this.rejectedRow = 0
     }
     if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal(random)
     else this.#tryAgainLater(now, day)

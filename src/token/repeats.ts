@@ -46,6 +46,7 @@ export class Repeats {
     if (token === current && this.#countedWith !== token) {
       this.#countedWith = token
       org.row += 1
+      if (meaning === 'rejected') org.rejectedRow += 1
     }
     if (meaning === 'other') return this.#judgeRow(org, answer, now, day)
     this.#rejected.add(token)

@@ -446,15 +446,26 @@ describe('8. another status', () => {
     expect([sent.length, stage.mints]).toEqual([12, 1])
   })
 
-  test('an app that polls for what is not there costs a few mints', async () => {
-    const stage = await Stage.settled()
-    stage.answer = () => 404
-    for (let i = 0; i < 300; i += 1) {
-      await stage.send()
-      await stage.pass(1_000)
-    }
-    expect(stage.mints).toBeLessThanOrEqual(9)
-  })
+  test.each([
+    ['nothing', 0],
+    ['one in seven', 7],
+  ])(
+    'an app that polls for what is not there, and finds %s: after two minutes, a mint a minute at most',
+    async (_, every) => {
+      const stage = new Stage()
+      stage.answer = ({ path }) => (path === '/v2/there' ? 200 : 404)
+      const mintedAt: number[] = []
+      for (let i = 0; stage.world.now() < 3_600_000; i += 1) {
+        const before = stage.mints
+        await stage.send({ path: i % every === 0 ? '/v2/there' : '/v2/not-there' })
+        if (stage.mints > before) mintedAt.push(stage.world.now())
+        await stage.pass(750)
+      }
+      const later = mintedAt.filter((at) => at > 120_000)
+      expect(mintedAt.length - later.length).toBeLessThanOrEqual(7)
+      expect(later.length).toBeLessThanOrEqual(58)
+    },
+  )
 })
 
 // ---- whatever the service does
