@@ -15,6 +15,12 @@ export interface Gauges {
   readonly requestsInFlight: number
   readonly tunnels: number
   readonly requestsWaitingForToken: number
+  /** Calls of the token endpoint, and those that wait for their turn. */
+  readonly mintCalls: number
+  readonly mintCallsWaiting: number
+  /** Content of requests that is kept for repeats. */
+  readonly keptBytes: number
+  readonly clientConnections: number
   /** Since the start. */
   readonly connectionsRefused: number
   readonly cachedTokens: number

@@ -8,6 +8,7 @@ import { hostsAt } from '../http1/host.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import type { Origin } from '../origin/origin.ts'
 import { readVersion } from '../version.ts'
+import type { openApps } from './apps.ts'
 import type { Part } from './reload.ts'
 import { type WatchedParts, warningsOf } from './warnings.ts'
 
@@ -27,6 +28,7 @@ interface Control {
 }
 
 interface ShownParts extends WatchedParts {
+  readonly apps: ReturnType<typeof openApps>
   readonly control: Control
   readonly phase: Phase
   readonly origin: Origin
@@ -35,7 +37,7 @@ interface ShownParts extends WatchedParts {
 const REJECTED = 'the token endpoint rejects the App credentials: check appId, the App secret and baseUrl'
 
 /** The checks behind `/readyz`. */
-export function readinessOf({ config, phase, reload, side }: ShownParts): ReadinessCheck[] {
+function readinessOf({ config, phase, reload, side }: ShownParts): ReadinessCheck[] {
   const refusal = reload.problems.length === 0 ? '' : '; the last reload was refused, and the log says why'
   const isRejected = side.minter === undefined && side.budget.isAppRejected
   return [
@@ -48,12 +50,18 @@ export function readinessOf({ config, phase, reload, side }: ShownParts): Readin
   ]
 }
 
+/** What is held and counted now. */
 function gaugesOf({ side, apps, minter, origin, log, traces, fleet, tunnels }: ShownParts): Gauges {
   const { connected, free, pending } = origin.stats
+  const { underway, waiting } = side.budget.calls
   return {
     requestsInFlight: apps.reception.requestsInFlight + (minter?.reception.requestsInFlight ?? 0),
     tunnels: tunnels.size,
     requestsWaitingForToken: side.tokens.waiting.count,
+    mintCalls: underway,
+    mintCallsWaiting: waiting,
+    keptBytes: apps.repeatMemory.heldBytes,
+    clientConnections: apps.listener.connections + (minter?.listener.connections ?? 0),
     connectionsRefused: apps.listener.limit.refused + (minter?.listener.limit.refused ?? 0),
     cachedTokens: side.tokens.orgs.size,
     orgsPaused: side.budget.troubled.filter(({ leftMs }) => leftMs > 0).length,
@@ -67,7 +75,7 @@ function gaugesOf({ side, apps, minter, origin, log, traces, fleet, tunnels }: S
   }
 }
 
-function sourcesOf(parts: ShownParts): AdminSources {
+export function sourcesOf(parts: ShownParts): AdminSources {
   const { config, phase, control, side, rules, metrics, reload, fleet, apps, minter, tunnels } = parts
   return {
     version: readVersion(),
@@ -120,8 +128,11 @@ function sourcesOf(parts: ShownParts): AdminSources {
 }
 
 /** Undefined if `admin.address` is `off`. */
-export function openAdmin(parts: ShownParts, sockets: InheritedSockets | undefined) {
-  const { config, rules, log } = parts
+export function openAdmin(
+  { config, rules, log }: ShownParts,
+  sources: AdminSources,
+  sockets: InheritedSockets | undefined,
+) {
   const { address, allowRemote } = config.admin
   if (address === 'off') return undefined
   let latest = config
@@ -140,7 +151,7 @@ export function openAdmin(parts: ShownParts, sockets: InheritedSockets | undefin
       report: (error: unknown) =>
         log.logger.error({ detail: error instanceof Error ? error.message : undefined }, 'admin failed'),
     },
-    sourcesOf(parts),
+    sources,
   )
   const part: Part = {
     use: (taken) => {

@@ -1,7 +1,7 @@
 /** The composition root: a list of the parts. It starts them, walks them at a reload, and ends them, the last one first. */
 
-import { Metrics } from '../admin/metrics.ts'
-import type { ReadinessCheck } from '../admin/status.ts'
+import { type Gauges, Metrics } from '../admin/metrics.ts'
+import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
 import * as clock from '../clock.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
@@ -11,7 +11,7 @@ import type { InheritedSockets } from '../listener/bind.ts'
 import { Names } from '../lookup.ts'
 import type { Traces } from '../traces/traces.ts'
 import { readVersion } from '../version.ts'
-import { openAdmin, type Phase, readinessOf } from './admin.ts'
+import { openAdmin, type Phase, sourcesOf } from './admin.ts'
 import { openApps } from './apps.ts'
 import { Certificates } from './certificates.ts'
 import { eventsOf } from './events.ts'
@@ -73,7 +73,17 @@ export class App {
   }
 
   readiness(): ReadinessCheck[] {
-    return readinessOf(this.#made.shown)
+    return [...this.operator.readiness()]
+  }
+
+  /** What it holds and has counted. Changes nothing. */
+  inspect(): Gauges {
+    return this.operator.gauges()
+  }
+
+  /** What the admin listener shows and does. */
+  get operator(): AdminSources {
+    return this.#made.sources
   }
 
   /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
@@ -149,12 +159,13 @@ async function makeParts(
   const control = { reloadAll, requestStop, brokenOff }
   const watched = { config, side, apps, minter, rules, log, reload, traces, names, certificates, metrics, tunnels }
   const shown = { ...watched, fleet: shared?.fleet, phase, origin, control }
-  const admin = openAdmin(shown, sockets)
+  const sources = sourcesOf(shown)
+  const admin = openAdmin(shown, sources, sockets)
   // Each uses those before it. The pool ends after all that it serves: otherwise the log would blame the service for the exchanges
   // that end here.
   const all = [metrics, certificates, names, traces, ...Object.values(live), origin, shared, side, rules, ...entrances]
   const parts: readonly Part[] = [...all, admin, reload].filter((part) => part !== undefined)
-  return { parts, entrances, admin, shown, tellBrokenOff }
+  return { parts, entrances, admin, sources, shown, tellBrokenOff }
 }
 
 function rolesOf({ fleet, minter }: Config) {

@@ -31,6 +31,7 @@ export function openApps(
 ) {
   const { listen, baseUrl, replay, tokens } = config
   const secretFields = new SecretFields(tokens.header)
+  const repeatMemory = new RepeatMemory(replay.maxBodyBytes)
   const gateway: Gateway = {
     credentials: side.credentials,
     secretFields,
@@ -40,7 +41,7 @@ export function openApps(
     observer: events,
     tracing: traces,
     tellsTime: listen.serverTiming,
-    repeatMemory: new RepeatMemory(replay.maxBodyBytes),
+    repeatMemory,
     tunnels,
   }
   const newRequestId = requestIds()
@@ -69,5 +70,5 @@ export function openApps(
     secretFields.useOthers(latest.origin.secretHeaders)
     entrance.use(latest)
   }
-  return { ...entrance, use }
+  return { ...entrance, use, repeatMemory }
 }

@@ -20,6 +20,12 @@ export class RepeatMemory {
     this.#freeBytes = totalBytes
   }
 
+  get heldBytes(): number {
+    let bytes = 0
+    for (const held of this.#heldBy.values()) bytes += held
+    return bytes
+  }
+
   /** Returns false if there is no room. No holder may have more than it leaves for others, so that one alone cannot take all. */
   take(holder: unknown, bytes: number): boolean {
     const held = (this.#heldBy.get(holder) ?? 0) + bytes

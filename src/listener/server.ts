@@ -147,6 +147,10 @@ export class Listener implements ConnectionOwner {
     socket.once('close', () => this.#connections.delete(socket))
   }
 
+  get connections(): number {
+    return this.#connections.size
+  }
+
   /** One for each request in flight that has one. */
   get orgsInFlight(): OrgId[] {
     return [...this.#connections.values()].flatMap(({ orgId }) => orgId ?? [])

@@ -185,6 +185,10 @@ export class Budget implements TokenSource {
     return new Map(refused.filter(([, { until }]) => clock.now() < until).map(([org, { error }]) => [org, error]))
   }
 
+  get calls(): { readonly underway: number; readonly waiting: number } {
+    return this.#turns.calls
+  }
+
   /** The Orgs whose last call failed, the latest first, but for refused ones. A pause may be over: then `leftMs` is 0. */
   get troubled() {
     const now = clock.now()
@@ -234,6 +238,10 @@ export class Turns {
 
   constructor(limits: () => Limits) {
     this.#limits = limits
+  }
+
+  get calls() {
+    return { underway: this.#underway, waiting: this.#waiters.length }
   }
 
   /**

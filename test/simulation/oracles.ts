@@ -1,0 +1,316 @@
+/** What must always hold. Each has a name, which the output tells; README.md says of each which fault it alone finds. */
+
+import type { Client, Outcome } from './peers/client.ts'
+import type { Attempt } from './peers/service.ts'
+import type { Stage } from './stage.ts'
+
+/** When one side of a tunnel has ended, the other has ten seconds, or `listen.idleTimeout` as long as bytes wait. And some room. */
+const TUNNEL_END_MS = 10_000
+const ROOM_MS = 6_000
+/** Methods that may be carried out twice, where a connection failed (contract: repeats on connection failure). */
+const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']
+
+/** Looks while the story goes on. */
+export class Watch {
+  readonly #stage: Stage
+  #isOver = false
+  #waitingBeside = 0
+
+  constructor(stage: Stage) {
+    this.#stage = stage
+    this.#look()
+  }
+
+  close(): void {
+    this.#isOver = true
+  }
+
+  #look(): void {
+    if (this.#isOver) return
+    const { world, proxy, story, violate } = this.#stage
+    world.after(50, () => this.#look())
+    const { limits } = story
+    const gauges = proxy.app?.inspect()
+    if (gauges === undefined) return
+    const { requestsInFlight, clientConnections, mintCalls, originConnections } = gauges
+    const { busy = 0, free = 0, pending = 0, tunnel = 0 } = originConnections
+    if (requestsInFlight > limits.maxInFlight) violate('limits', `${requestsInFlight} requests in flight`)
+    if (clientConnections > limits.maxConnections) violate('limits', `${clientConnections} client connections`)
+    if (mintCalls > limits.mintConcurrency) violate('limits', `${mintCalls} calls of the endpoint`)
+    if (busy + free > limits.connections)
+      violate('limits', `${busy + free} connections to the service (${tunnel} tunnels)`)
+    // Free connections close when others may be opened, so a request that waits beside one for long is forgotten.
+    const isStalled = story.stalls.some(({ at, lengthMs }) => world.now >= at && world.now <= at + lengthMs + 100)
+    this.#waitingBeside = free > 0 && pending > 0 && busy === 0 && !isStalled ? this.#waitingBeside + 1 : 0
+    if (this.#waitingBeside === 20) violate('nobody waits beside a free connection', JSON.stringify(originConnections))
+  }
+}
+
+/** Of the story, when everybody is done, or has waited for longer than anything may take. */
+export function judge(stage: Stage): void {
+  const { clients, service, violate, world } = stage
+  for (const fault of [...service.faults, ...clients.flatMap(({ faults }) => faults)])
+    violate('content is whole', fault)
+  clients.forEach((client, i) => {
+    const { waiting } = client
+    if (waiting !== undefined)
+      violate(
+        'an answer in bounded time',
+        `client-${i} waits for ${waiting.plan.id} since ${waiting.startedAt.toFixed(0)}`,
+      )
+    else if (!client.isDone) violate('an answer in bounded time', `client-${i} cannot go on`)
+  })
+  const attempts = new Map<string, Attempt[]>()
+  for (const attempt of service.attempts) {
+    const { id } = attempt.plan
+    const all = attempts.get(id) ?? []
+    all.push(attempt)
+    attempts.set(id, all)
+  }
+  for (const outcome of stage.outcomes()) judgeOutcome(stage, outcome, attempts.get(outcome.plan.id) ?? [])
+  for (const [id, all] of attempts) judgeAttempts(stage, id, all)
+  judgeMints(stage)
+  judgeTunnels(stage)
+  judgeLog(stage)
+  void world
+}
+
+function judgeOutcome(stage: Stage, outcome: Outcome, attempts: readonly Attempt[]): void {
+  const { violate } = stage
+  const { plan, status, answers, content, code, end } = outcome
+  const { id, answer } = plan
+  if (end === 'whole' && answers !== undefined) {
+    const last = attempts.findLast(({ isAccepted }) => isAccepted)
+    if (last === undefined) violate('the answer is that request’s', `${id}: an answer that the service did not give`)
+    else if (status !== answer.status) violate('the answer is that request’s', `${id}: ${status} for ${answer.status}`)
+    const hasContent = plan.method !== 'HEAD' && answer.status !== 204 && answer.status !== 304
+    // Without a length, a service that closes in the middle looks like one that is done.
+    const mayLookWhole = answer.framing === 'end' && answer.cut?.how === 'close'
+    if (hasContent && content?.isWhole !== true && !mayLookWhole)
+      violate('content is whole', `${id}: a whole answer has ${content}`)
+  }
+  if (end === 'whole' && code === undefined && answers === undefined && status !== 401 && status !== 101)
+    violate('the answer is that request’s', `${id}: ${status} from nowhere`)
+  if (code === 'proxy_internal_error') violate('nothing is thrown', `${id}: ${code}`)
+  const isOurs = code !== undefined || (end === 'broken' && !outcome.isReused)
+  if (isOurs && !hasCause(stage, outcome, attempts))
+    violate('no failure without a cause', `${id}: ${code ?? `broken by ${outcome.how}`}`)
+}
+
+/** True if something in the story explains an error of the proxy, or an answer that broke. */
+function hasCause(
+  { story, service, stoppedAt, outcomes }: Stage,
+  outcome: Outcome,
+  attempts: readonly Attempt[],
+): boolean {
+  const { limits, tokens } = story
+  const { plan, startedAt, endedAt, code } = outcome
+  const overlaps = (from: number, to: number, sinceMs = 0) => to >= startedAt - sinceMs && from <= endedAt
+  if (stoppedAt !== undefined && endedAt >= stoppedAt) return true
+  const isCrowded = () => {
+    const all = outcomes().filter((other) => other.startedAt <= endedAt && other.endedAt >= startedAt - 1_000)
+    const tunnels = [...service.tunnels.values()].filter(({ openedAt }) => openedAt <= endedAt)
+    const least = Math.min(limits.maxInFlight / 2, limits.connections * 0.75, limits.maxConnections, 8)
+    return all.length + tunnels.length >= least
+  }
+  const hasOutage = story.service.outages.some(({ from, to }) => overlaps(from, to, 5_000))
+  const hasClosed = service.closedAt.some((at) => overlaps(at, at, 200)) || plan.answer.afterwards !== 'keep'
+  const isBroken = attempts.some((attempt) => attempt.isBroken) || plan.answer.cut !== undefined
+  const isSlow =
+    plan.answer.hangs ||
+    plan.answer.afterMs > limits.responseTimeoutMs / 2 ||
+    plan.writePace !== undefined ||
+    plan.content?.expects === true
+  switch (code) {
+    case 'overloaded':
+      return isCrowded()
+    case 'connection_refused':
+    case 'connection_timeout':
+      return hasOutage
+    case 'connection_terminated':
+      return hasOutage || hasClosed || isBroken
+    case 'http_response_incomplete':
+      return isBroken || hasClosed
+    case 'http_response_timeout':
+      return isSlow || hasOutage
+    case 'request_timeout':
+      return plan.writePace !== undefined || plan.content?.expects === true
+    case 'org_access_refused':
+    case 'app_credentials_rejected':
+    case 'token_response_invalid':
+    case 'token_endpoint_rate_limited':
+    case 'token_endpoint_unavailable':
+    case 'token_endpoint_timeout': {
+      const hasTrouble = tokens.troubles.some(({ from, to }) => overlaps(from, to, 40_000))
+      const isChanged = tokens.wrongSecretUntil > 0 || story.operator.some(({ what }) => what === 'rotate')
+      return hasTrouble || isChanged || hasOutage || isBehind(story)
+    }
+    case undefined:
+      return (
+        isBroken ||
+        hasClosed ||
+        hasOutage ||
+        isCrowded() ||
+        plan.readPace !== undefined ||
+        plan.answer.pace !== undefined ||
+        isSlow
+      )
+    default:
+      return false
+  }
+}
+
+/** The budget for mints may be too small for the Orgs of the story. */
+function isBehind({ limits, tokens }: Stage['story']): boolean {
+  const orgs = tokens.livesMs.length
+  const [, slowestMs] = tokens.answerMs
+  const callsMs = (orgs / limits.mintConcurrency) * (slowestMs + 200)
+  const rateMs = (orgs / limits.mintRate) * 1_000
+  const shortest = Math.min(...tokens.livesMs, limits.lifetimeMs ?? Number.POSITIVE_INFINITY)
+  return callsMs > limits.mintTimeoutMs / 4 || rateMs > limits.mintTimeoutMs / 4 || shortest < callsMs + rateMs + 1_000
+}
+
+function judgeAttempts({ violate, story, world }: Stage, id: string, attempts: readonly Attempt[]): void {
+  const [first] = attempts
+  if (first === undefined) return
+  const { plan } = first
+  const accepted = attempts.filter(({ isAccepted }) => isAccepted)
+  const mayBeTwice = plan.content === undefined && IDEMPOTENT.includes(plan.method)
+  if (accepted.length > (mayBeTwice ? 3 : 1))
+    violate('nothing is carried out twice', `${id} ${plan.method}: ${accepted.length} times`)
+  if (attempts.length > 40) violate('nothing is carried out twice', `${id} came ${attempts.length} times`)
+  for (const { token, at } of attempts) {
+    if (token === undefined) violate('never another Org’s token', `${id}: a token that nobody has issued`)
+    else if (token.org !== plan.org)
+      violate('never another Org’s token', `${id} of org-${plan.org}: one of org-${token.org}`)
+    const slowest = Math.max(...story.lines.map(({ latencyMs }) => latencyMs))
+    const isLate = token !== undefined && story.tokens.isStated && at > token.endsAt + 4 * slowest + 50
+    const isStalled = story.stalls.length > 0
+    if (isLate && !isStalled) violate('no token past its stated end', `${id}: ${(at - token.endsAt).toFixed(0)} ms`)
+  }
+  void world
+}
+
+function judgeMints({ service, violate, story }: Stage): void {
+  const hasPurges = story.operator.some(({ what }) => what.startsWith('purge'))
+  const lastOf = new Map<number, number>()
+  for (const { org, at, endedAt } of service.mints) {
+    // A call that the proxy gave up may still be at work at the service.
+    const runs = lastOf.get(org) ?? 0
+    const gaveUpAt = at + story.limits.mintTimeoutMs * 0.8
+    if (runs > at + 100 && !hasPurges && story.stalls.length === 0)
+      violate('one mint per Org at a time', `org-${org} at ${at.toFixed(0)}`)
+    lastOf.set(org, Math.min(endedAt, gaveUpAt))
+  }
+}
+
+/** One side has ended, and time is over. */
+function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage): void {
+  const ended = new Set(proxy.logs.filter(({ msg }) => msg === 'websocket ended').map(({ path }) => path))
+  const ofClients = new Map(clients.flatMap(({ tunnels }) => [...tunnels]))
+  const limitMs = Math.max(TUNNEL_END_MS, story.limits.idleTimeoutMs) + ROOM_MS
+  for (const [id, atService] of service.tunnels) {
+    const atClient = ofClients.get(id)
+    if (atClient === undefined) continue
+    const leftAt = Math.min(atService.leftAt ?? Number.POSITIVE_INFINITY, atClient.leftAt ?? Number.POSITIVE_INFINITY)
+    // A tunnel in which something moves is no dead one.
+    const isDue = world.now > leftAt + 2 * limitMs + 15_000
+    for (const { received_ } of [atService, atClient]) {
+      if (received_.wrongAt !== undefined) violate('content is whole', `tunnel ${id}: ${received_}`)
+    }
+    if (isDue && !ended.has(`/v2/${id}`)) violate('a tunnel ends', `${id}, left at ${leftAt.toFixed(0)}`)
+    // A clean end says that all has come.
+    for (const [one, other] of [
+      [atService, atClient],
+      [atClient, atService],
+    ] as const) {
+      if (one.endedBy === 'end' && other.hasLeft === 'end' && !one.received_.isWhole)
+        violate('content is whole', `tunnel ${id}: a clean end behind ${one.received_}`)
+    }
+  }
+}
+
+function judgeLog({ proxy, violate, outcomes }: Stage): void {
+  const lines = new Map<unknown, number>()
+  for (const { msg, path } of proxy.logs) if (msg === 'request') lines.set(path, (lines.get(path) ?? 0) + 1)
+  const tries = new Map<string, { all: number; answered: number }>()
+  for (const { plan, status } of outcomes()) {
+    const found = tries.get(plan.id) ?? { all: 0, answered: 0 }
+    tries.set(plan.id, { all: found.all + 1, answered: found.answered + (status === undefined ? 0 : 1) })
+  }
+  for (const [id, { all, answered }] of tries) {
+    const logged = lines.get(`/v2/${id}`) ?? 0
+    if (logged < answered || logged > all) violate('one log line a request', `${id}: ${logged} lines`)
+  }
+  for (const line of proxy.logs)
+    if (line.level === 'error' || line.level === 'fatal') violate('nothing is thrown', JSON.stringify(line))
+}
+
+/** Everybody has left, and all time limits have passed. */
+export function judgeQuiet(
+  { proxy, violate, network, service, stoppedAt, world }: Stage,
+  timersAtRest: readonly number[],
+): void {
+  const gauges = proxy.app?.inspect()
+  if (gauges === undefined) return
+  const {
+    requestsInFlight,
+    requestsWaitingForToken,
+    mintCalls,
+    mintCallsWaiting,
+    keptBytes,
+    tunnels,
+    clientConnections,
+  } = gauges
+  const { busy = 0, free = 0, pending = 0 } = gauges.originConnections
+  const held = {
+    requestsInFlight,
+    requestsWaitingForToken,
+    mintCalls,
+    mintCallsWaiting,
+    keptBytes,
+    tunnels,
+    clientConnections,
+    busy,
+    free,
+    pending,
+  }
+  for (const [name, value] of Object.entries(held)) if (value !== 0) violate('all is given back', `${name}: ${value}`)
+  const sockets = [...network.open].filter(({ name }) => name.startsWith('proxy#') || name.startsWith('8080#'))
+  if (sockets.length > 0) violate('no socket is left', sockets.map(({ name }) => name).join(' '))
+  if (service.connections.size > 0 && stoppedAt === undefined)
+    violate('no socket is left', `${service.connections.size} at the service`)
+  if (stoppedAt !== undefined) return
+  const left = [...timersAtRest]
+  const more = proxy.loop.timers.active.filter(({ delayMs }) => {
+    const at = left.indexOf(delayMs)
+    if (at !== -1) left.splice(at, 1)
+    return at === -1
+  })
+  if (more.length > 0)
+    violate('no timer is left', more.map(({ delayMs, origin }) => `${delayMs} ms ${origin ?? ''}`).join(', '))
+  void world
+}
+
+export function judgeProbe({ violate }: Stage, clients: readonly Client[]): void {
+  const failed = clients.flatMap(({ outcomes, waiting }) => {
+    const [outcome] = outcomes
+    if (outcome?.end === 'whole' && outcome.status === 200 && waiting === undefined) return []
+    return [`${outcome?.plan.id} ${outcome?.status} ${outcome?.code ?? outcome?.end}`]
+  })
+  if (failed.length > 0) violate('all is given back', `of ${clients.length} cold requests: ${failed.join(', ')}`)
+}
+
+export function judgeStopped({ proxy, network, violate }: Stage, isClosed: boolean): void {
+  if (!isClosed) violate('it stops', 'close() does not resolve')
+  const sockets = [...network.open].filter(({ name }) => name.startsWith('proxy#') || name.startsWith('8080#'))
+  if (sockets.length > 0) violate('no socket is left', `after the stop: ${sockets.map(({ name }) => name).join(' ')}`)
+  const listening = network.listening.filter(({ port }) => port === 8_080)
+  if (listening.length > 0) violate('no listener is left', 'after the stop')
+  const { active } = proxy.loop.timers
+  if (active.length > 0)
+    violate(
+      'no timer is left',
+      `after the stop: ${active.map(({ delayMs, origin }) => `${delayMs} ms ${origin ?? ''}`).join(', ')}`,
+    )
+}
