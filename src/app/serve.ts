@@ -103,8 +103,6 @@ type Signals = ReturnType<typeof listenForSignals>
 
 /** Listens from the start: without a listener, a signal that comes while the app starts would end the process. */
 function listenForSignals() {
-  // Until now, a signal ended the process: see main.ts.
-  for (const signal of STOP_SIGNALS) process.removeAllListeners(signal)
   const waiting: ((reason: StopReason) => void)[] = []
   const nextStop = () => new Promise<StopReason>((resolve) => waiting.push(resolve))
   const signals = {
@@ -114,7 +112,12 @@ function listenForSignals() {
     /** Called on SIGHUP. Until it is set there is nothing to reload: all files have just been read. */
     onReload: () => {},
   }
-  for (const signal of STOP_SIGNALS) process.on(signal, signals.stop)
+  for (const signal of STOP_SIGNALS) {
+    // Until now, a signal ended the process: see main.ts. One that has come, but was not told yet, would be lost with the last listener.
+    const former = process.listeners(signal)
+    process.on(signal, signals.stop)
+    for (const listener of former) process.off(signal, listener)
+  }
   const terminals = [0, 1, 2].filter((descriptor) => isatty(descriptor))
   process.on('SIGHUP', (signal) => {
     // A terminal that closes sends SIGHUP, too, and is then no longer a terminal.

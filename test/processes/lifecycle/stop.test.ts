@@ -210,6 +210,17 @@ test('a stop while the modules load ends the process, also as the first process 
   if (process.versions.node.startsWith('20.')) expect(proxy.output).toBe('')
 })
 
+test('a stop that comes while the listeners for signals change hands is not lost', async () => {
+  const sender = `let isSent = false
+  process.on('removeListener', (name) => {
+    if (name === 'SIGTERM' && !isSent) isSent = process.kill(process.pid, name)
+  })`
+  const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(sender)}`]
+  await using proxy = spawnProxy({ env: served.env, nodeArgs })
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+  expect(proxy.output).toContain('"signal":"SIGTERM"')
+})
+
 test('while warm orgs are minted, SIGHUP ends nothing and SIGTERM stops the proxy', async () => {
   gate = new Gate(30_000)
   const before = served.service.tokens.script
