@@ -13,7 +13,15 @@ import { AdminUnderTest } from './start-admin.ts'
 
 const SCRAPE = 'GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'
 const ALERTS = readFileSync(new URL('../../../deploy/prometheus/alerts.yaml', import.meta.url), 'utf8')
+const CASES = readFileSync(new URL('alerts-cases.yaml', import.meta.url), 'utf8')
 const DASHBOARD = readFileSync(new URL('../../../deploy/grafana/dashboard.json', import.meta.url), 'utf8')
+
+/** As `promtool test rules` reads it. */
+interface AlertCase {
+  readonly name: string
+  readonly input_series: readonly { readonly series: string }[]
+  readonly promql_expr_test: readonly { readonly exp_samples: readonly { readonly labels: string }[] }[]
+}
 
 function namesOfOurs(types: Exposed['types']): string[] {
   return [...types.keys()].filter((name) => name.startsWith('oap_'))
@@ -124,6 +132,45 @@ describe('the alerts and the dashboard', () => {
     expect(names.filter((name) => !knows(exposed, name))).toEqual([])
     const shown = new Set(names.map((name) => name.replace(/_bucket$/, '')))
     expect(namesOfOurs(exposed.types).filter((name) => !shown.has(name))).toEqual([])
+  })
+
+  test('each alert has a trouble in which it fires, and a night with its metrics in which it does not', () => {
+    const { groups }: { groups: { rules: { alert: string; expr: string }[] }[] } = parse(ALERTS)
+    const { tests: cases }: { tests: AlertCase[] } = parse(CASES)
+    const fired = cases
+      .filter(({ name }) => !name.startsWith('night:'))
+      .flatMap((each) => each.promql_expr_test.flatMap(({ exp_samples: found }) => found.map(({ labels }) => labels)))
+    const quiet = cases
+      .filter(({ name }) => name.startsWith('night:'))
+      .flatMap((each) => each.input_series.map(({ series }) => series))
+    for (const { alert, expr } of groups.flatMap(({ rules }) => rules)) {
+      expect(
+        fired.some((labels) => labels.includes(`alertname="${alert}"`)),
+        alert,
+      ).toBe(true)
+      for (const name of [...namesIn(expr), ...(expr.startsWith('up') ? ['up'] : [])])
+        expect(
+          quiet.some((series) => series.startsWith(name)),
+          `${alert}: ${name}`,
+        ).toBe(true)
+      for (const [, codes = ''] of expr.matchAll(/oap_warnings\{code=~?"([^"]+)"/g))
+        for (const code of codes.split('|'))
+          expect(
+            quiet.some((series) => series.includes(`code="${code}"`)),
+            `${alert}: ${code}`,
+          ).toBe(true)
+    }
+  })
+
+  test('Operations lists the alerts that are critical', () => {
+    const { groups }: { groups: { rules: { alert: string; labels: { severity: string } }[] }[] } = parse(ALERTS)
+    const rules = groups.flatMap(({ rules }) => rules)
+    expect(rules.filter(({ labels }) => !['critical', 'warning'].includes(labels.severity))).toEqual([])
+    const critical = rules.filter(({ labels }) => labels.severity === 'critical').map(({ alert }) => alert)
+    const told = /\n## Alerts\n(.*?)\n## /s.exec(documentAt('docs/operations.md').text)?.[1] ?? ''
+    expect([...told.matchAll(/`OrgAccessProxy(\w+)`/g)].map(([, name]) => `OrgAccessProxy${name}`).toSorted()).toEqual(
+      critical.toSorted(),
+    )
   })
 
   test.skipIf(lacks('promtool'))(
