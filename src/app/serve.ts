@@ -93,9 +93,10 @@ function logStarted(config: Config, app: App, log: Log): void {
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')
 }
 
-function sourceOf({ minter, appSecretFile }: Config) {
+function sourceOf({ minter, appSecretFile, tokens }: Config) {
   if (minter.url !== undefined) return { minter: minter.url.text }
-  return { secret: appSecretFile === undefined ? 'from the environment' : `from ${appSecretFile.path}` }
+  const { path } = appSecretFile ?? tokens.assertionFile ?? {}
+  return { secret: path === undefined ? 'from the environment' : `from ${path}` }
 }
 
 type StopReason = NodeJS.Signals | 'POST /quitquitquit'

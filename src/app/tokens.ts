@@ -9,8 +9,9 @@ import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Origin } from '../origin/origin.ts'
+import type { Secret } from '../secret.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
-import { type AppAuth, AppKey } from '../token/app-key.ts'
+import { AppKey, ENDED_JWT, lifeLeft } from '../token/app-key.ts'
 import { Budget } from '../token/budget.ts'
 import { TokenCache } from '../token/token-cache.ts'
 import { idAtEndpoint } from '../token/token-request.ts'
@@ -25,6 +26,8 @@ import type { Part } from './reload.ts'
 const WARM_AT_ONCE = 8
 /** While the App is rejected, or the minter is lost or refuses this sidecar. Pauses hold most of them back. */
 const ASK_AGAIN_MS = 1_000
+/** Node's timers wrap to 1 ms above 2^31-1 ms. */
+const LONGEST_WAIT_MS = 86_400_000
 
 export class TokenSide implements Part {
   /** Undefined for a sidecar of a minter. */
@@ -39,10 +42,10 @@ export class TokenSide implements Part {
   readonly #origin: Origin
   readonly #events: Events
   readonly #appId: string | undefined
-  readonly #auth: AppAuth
   readonly #secretFile: string | undefined
   readonly #secretWatch: FileWatch | undefined
   #secretFileProblem: string | undefined
+  #jwtEnd: clock.Timer | undefined
   readonly #stopped = new AbortController()
   #askingAgain: clock.Timer | undefined
   /** Of a sidecar: what was told of its minter last. Undefined if all is well. */
@@ -51,10 +54,9 @@ export class TokenSide implements Part {
   /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
   constructor(config: Config, origin: Origin, events: Events, fleet: Fleet | undefined) {
     const { tokens: settings } = config
-    const appSecretFile = config.appSecretFile?.path
+    const secretFile = (config.appSecretFile ?? settings.assertionFile)?.path
     this.#config = config
     this.#warmOrgs = settings.warm
-    this.#auth = settings.auth
     this.#origin = origin
     this.#events = events
     const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
@@ -71,16 +73,17 @@ export class TokenSide implements Part {
     }
     if (config.app !== undefined) {
       const { appId, appSecret } = config.app
-      this.credentials = new AppCredentials(new AppKey(appId, appSecret, settings.auth), (state, inUse) => {
+      this.credentials = new AppCredentials(new AppKey(appId, appSecret, settings), (state, inUse) => {
         this.budget.resume('credentials')
         fleet?.secretReplaced(inUse)
-        events.secretReloaded(state, appSecretFile)
+        events.secretReloaded(state, secretFile)
       })
       this.#appId = appId
-      this.#secretFile = appSecretFile
-      if (appSecretFile !== undefined) {
+      this.#secretFile = secretFile
+      this.#secretFileProblem = this.#endOf(appSecret)
+      if (secretFile !== undefined) {
         this.#secretWatch = new FileWatch(
-          () => [appSecretFile],
+          () => [secretFile],
           () => this.reloadSecret(),
         )
       }
@@ -126,7 +129,10 @@ export class TokenSide implements Part {
   /** What an operator should know about the secret file, for as long as it holds. */
   get secretProblem(): string | undefined {
     const rejected = 'holds a secret that the token endpoint rejects: correct it'
-    return this.#secretFileProblem ?? (this.credentials?.state === 'rejected' ? rejected : undefined)
+    const problem = this.#secretFileProblem ?? (this.credentials?.state === 'rejected' ? rejected : undefined)
+    if (problem === undefined) return undefined
+    const setting = this.#config.tokens.assertionFile === undefined ? 'appSecretFile' : 'tokens.assertionFile'
+    return `${setting} ${problem}.${problem === ENDED_JWT ? '' : ' The secret before it is used, until the service ends it.'}`
   }
 
   /**
@@ -150,16 +156,27 @@ export class TokenSide implements Part {
   async reloadSecret(): Promise<void> {
     const [file, appId] = [this.#secretFile, this.#appId]
     if (file === undefined || appId === undefined) return
-    const former = this.#secretFileProblem
+    const { tokens } = this.#config
+    let problem: string | undefined
     try {
       const { bytes } = await readRegularFile(file)
-      this.credentials?.offer(new AppKey(appId, parseAppSecretFor(this.#auth, bytes), this.#auth))
-      this.#secretFileProblem = undefined
+      const secret = parseAppSecretFor(tokens, bytes)
+      this.credentials?.offer(new AppKey(appId, secret, tokens))
+      problem = this.#endOf(secret)
     } catch (error) {
-      const problem = error instanceof Error ? error.message : 'cannot be read'
-      this.#secretFileProblem = problem
-      if (problem !== former) this.#events.secretUnusable(file, problem)
+      problem = error instanceof Error ? error.message : 'cannot be read'
     }
+    if (problem !== undefined && problem !== this.#secretFileProblem) this.#events.secretUnusable(file, problem)
+    this.#secretFileProblem = problem
+  }
+
+  /** A JWT that somebody else signs is told once it has ended: the endpoint would only say that it is not good. */
+  #endOf(secret: Secret): string | undefined {
+    this.#jwtEnd?.cancel()
+    if (this.#config.tokens.assertionFile === undefined) return undefined
+    const leftMs = lifeLeft(secret)
+    if (leftMs > 0) this.#jwtEnd = clock.after(Math.min(leftMs, LONGEST_WAIT_MS), () => void this.reloadSecret())
+    return leftMs <= 0 ? ENDED_JWT : undefined
   }
 
   /** The tokens of an Org whose id at the endpoint has changed are those of another. */
@@ -178,6 +195,7 @@ export class TokenSide implements Part {
     this.#stopped.abort()
     this.#askingAgain?.cancel()
     this.#secretWatch?.close()
+    this.#jwtEnd?.cancel()
     this.tokens.purge()
     this.#origin.close()
   }

@@ -72,9 +72,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return `The token endpoint rejects the App credentials: it answers 401.${says} Check appId, the App secret, and that baseUrl is the service that they are for.`
     },
     secret_refused() {
-      const problem = side.secretProblem
-      if (problem === undefined) return undefined
-      return `appSecretFile ${problem}. The secret before it is used, until the service ends it.`
+      return side.secretProblem
     },
     fresh_tokens_rejected() {
       const orgs: OrgId[] = []

@@ -106,7 +106,7 @@ async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const origin = openMintOrigin(config, 1, LiveConnections.of(config))
   try {
     return await new Promise((resolve, reject) => {
-      const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret, config.tokens.auth))
+      const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret, config.tokens))
       const observer = { mintSettled: resolve, minterAsked: resolve }
       const source = credentials && openTokenEndpoint(config, origin, credentials, observer)
       const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, () => minter, observer))

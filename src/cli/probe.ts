@@ -95,7 +95,7 @@ async function ask(
   const at = new Date().toISOString()
   const program = readVersion()
   const call = { baseUrl, endpoint, form, json, secretHeaders: tokens.secretHeaders }
-  const appKey = new AppKey(appId, appSecret, tokens.auth)
+  const appKey = new AppKey(appId, appSecret, tokens)
   const mintRequest = async (org: OrgId) => {
     const id = config.orgs.ids?.get(org) ?? org
     return tokenRequest(call, id, await appKey.prove(endpointUrl(call, id)), USER_AGENT)

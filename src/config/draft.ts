@@ -33,8 +33,8 @@ const NEVER_QUOTED: readonly string[] = [
 /** Text with a URL, a query, a name and its value (`client_secret=…`, `X-Key: …`, JSON) may hold one, in whatever setting. */
 const MAY_HOLD_SECRET = /:\/\/|[=?"]|: /
 
-/** Its file has a watcher of its own, so no reload depends on it, unless it was refused because of it. */
-const WATCHED_ELSEWHERE = 'appSecretFile'
+/** Their files have a watcher of their own, so no reload depends on them, unless it was refused because of them. */
+const WATCHED_ELSEWHERE: readonly string[] = ['appSecretFile', 'tokens.assertionFile']
 
 /** What secrets seldom have, and copies of them often. */
 const ODDITIES = [
@@ -212,7 +212,7 @@ export class Draft {
     if (isExposed && content instanceof Secret) {
       this.warn(at, 'can be read by other users of this machine: chmod 600 prevents that')
     }
-    if (at === WATCHED_ELSEWHERE) return
+    if (WATCHED_ELSEWHERE.includes(at)) return
     this.files.add(path)
     const key = settingAt(at)?.key
     const given = key && this.given.get(key)

@@ -1,10 +1,10 @@
 /** The settings that name a file, as zod schemas that read and check it: secrets, keys, certificates. */
 
-import { X509Certificate } from 'node:crypto'
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { z } from 'zod'
 import { type KeySet, KeySetInvalid, parseKeySet } from '../callers/jwt.ts'
 import { Redacted, Secret } from '../secret.ts'
-import { type AppAuth, algorithmOf, usesPrivateKey } from '../token/app-key.ts'
+import { algorithmsOf, isPem, type ProofSettings, usesPrivateKey } from '../token/app-key.ts'
 import { digestOf, FileUnreadable, MAX_FILE_BYTES, readRegularFile } from '../watched-file.ts'
 import { Unsuitable } from './problem.ts'
 import { text } from './types.ts'
@@ -79,13 +79,14 @@ export const callerKeyFile = () =>
     return key
   })
 
-/** A JWT for `X-Proxy-Key`. */
-export const jwtFile = () =>
-  file((bytes) => {
-    const jwt = parseKey(bytes)
-    if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(jwt.reveal())) return jwt
-    throw new Unsuitable('holds no signed JWT: three parts with a dot between them')
-  }).optional()
+export const jwtFile = () => file(parseJwt).optional()
+
+/** @throws {Unsuitable} */
+function parseJwt(bytes: Uint8Array): Secret {
+  const jwt = parseKey(bytes)
+  if (/^[\w-]+\.[\w-]+\.[\w-]+$/.test(jwt.reveal())) return jwt
+  throw new Unsuitable('holds no signed JWT: three parts with a dot between them')
+}
 
 export const certificatesFile = () => file(parseCertificates, MAX_CERTIFICATE_FILE_BYTES).optional()
 
@@ -134,34 +135,53 @@ function parseSecret(text: string): Secret {
 
 /** One line, or a private key. @throws {Unsuitable} */
 export function parseAppSecret(text: string): Secret {
-  return isPem(text) ? parseSigningKey(text) : parseSecret(text)
+  return isPem(new Secret(text)) ? parseSigningKey(text) : parseSecret(text)
 }
 
-const isPem = (text: string) => /^-----BEGIN /m.test(text)
-
-/** The same text, however its file ends its lines: a fleet derives its key from it. */
+/** With the certificate of the key, if one is beside it. The same text, however its file ends its lines: a fleet derives its key from it. */
 function parseSigningKey(text: string): Secret {
   const keys =
     readPem(Buffer.from(text)).match(/-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]+?-----END [A-Z ]*-----/g) ?? []
   if (keys.length !== 1) throw new Unsuitable('contains no private key, or more than one: keep one, in PEM')
-  return new Secret(`${keys[0]}\n`.replaceAll('\r', ''))
+  const certificates = text.match(CERTIFICATE) ?? []
+  const own = certificates.filter((pem) => isCertificateOf(pem, keys[0] ?? '')).slice(0, 1)
+  if (certificates.length > 0 && own.length === 0) {
+    throw new Unsuitable('has a certificate that is not the one of its private key: put that there, or take it out')
+  }
+  return new Secret([...keys, ...own, ''].join('\n').replaceAll('\r', ''))
 }
 
-/** @throws {Unsuitable} */
-export function parseAppSecretFor(auth: AppAuth, bytes: Uint8Array): Secret {
+function isCertificateOf(pem: string, key: string): boolean {
+  try {
+    return new X509Certificate(pem).checkPrivateKey(createPrivateKey(key))
+  } catch {
+    return false
+  }
+}
+
+/** What a file holds by which the App proves itself. @throws {Unsuitable} */
+export function parseAppSecretFor(
+  tokens: ProofSettings & { readonly assertionFile?: unknown },
+  bytes: Uint8Array,
+): Secret {
+  if (tokens.assertionFile !== undefined) return parseJwt(bytes)
   const secret = parseAppSecret(textOf(bytes))
-  const problem = unfitFor(auth, secret)
+  const problem = unfitFor(tokens, secret)
   if (problem !== undefined) throw new Unsuitable(problem)
   return secret
 }
 
 /** Why the App cannot prove itself in this way with this secret; undefined if it can. */
-export function unfitFor(auth: AppAuth, secret: Secret): string | undefined {
+export function unfitFor({ auth, assertion }: ProofSettings, secret: Secret): string | undefined {
   if (!usesPrivateKey(auth)) {
-    const isKey = isPem(secret.reveal())
-    return isKey ? `holds a private key, but tokens.auth is ${auth}: set it to jwt or assertion` : undefined
+    return isPem(secret) ? `holds a private key, but tokens.auth is ${auth}: set it to jwt or assertion` : undefined
   }
-  if (algorithmOf(secret) !== undefined) return undefined
+  const able = algorithmsOf(secret)
+  const { algorithm = able[0] } = assertion ?? {}
+  if (able.length > 0 && algorithm !== undefined && !able.includes(algorithm)) {
+    return `cannot sign with tokens.assertion.algorithm: ${algorithm}, but with ${able.join(' or ')}`
+  }
+  if (able.length > 0) return undefined
   return `is no private key that can sign for tokens.auth: ${auth}: give a PEM file, not encrypted, of RSA (2048 bits or more), P-256 or Ed25519`
 }
 
@@ -175,7 +195,7 @@ function parseFieldValue(bytes: Buffer): Secret {
 }
 
 /** For `X-Proxy-Key`: a field value loses the blanks at its ends (RFC 9110 §5.5). */
-function parseKey(bytes: Buffer): Secret {
+function parseKey(bytes: Uint8Array): Secret {
   const key = parseSecretBytes(bytes)
   if (/^[\x21-\x7e]+$/.test(key.reveal())) return key
   throw new Unsuitable('contains blanks or non-ASCII: use visible ASCII only, because the key is sent in a field')

@@ -4,6 +4,7 @@
  */
 
 import { z } from 'zod'
+import { ENDED_JWT, lifeLeft } from '../token/app-key.ts'
 import { Draft, type Given } from './draft.ts'
 import type { ReadFile } from './files.ts'
 import { ConfigRefused, WHOLE_FILE } from './problem.ts'
@@ -124,10 +125,12 @@ function appOf(latest: SoundSettings, draft: Draft): Config['app'] {
   if (isInFile && isInEnvironment && !mayBeElsewhere) {
     refuse('appSecret', 'is set, and so is appSecretFile: keep one, better the file')
   }
-  if (!isInFile && !isInEnvironment && !mayBeElsewhere) {
+  const { assertionFile } = latest.tokens
+  if (!isInFile && !isInEnvironment && !mayBeElsewhere && !('assertionFile' in latest.tokens)) {
     refuse('appSecretFile', 'is required: name the file that holds the App secret, or set OAP_APP_SECRET')
   }
   if (isInEnvironment) warn('appSecret', 'is in the environment, which other processes may read: use appSecretFile')
-  const { appId, appSecret = latest.appSecretFile?.content } = latest
+  if (assertionFile !== undefined && lifeLeft(assertionFile.content) <= 0) warn('tokens.assertionFile', ENDED_JWT)
+  const { appId, appSecret = (latest.appSecretFile ?? assertionFile)?.content } = latest
   return appId === undefined || appSecret === undefined ? undefined : { appId, appSecret }
 }

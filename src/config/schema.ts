@@ -6,7 +6,7 @@
 import { z } from 'zod'
 import type { OrgId } from '../org-id.ts'
 import type { Secret } from '../secret.ts'
-import { APP_AUTHS } from '../token/app-key.ts'
+import { ALGORITHMS, APP_AUTHS } from '../token/app-key.ts'
 import {
   DEFAULT_ADMIN_ADDRESS,
   parseAddress,
@@ -196,6 +196,9 @@ const tokens = group(
     auth: choice(APP_AUTHS, 'basic').describe(
       'How the App proves itself there: `basic`; `form` (`client_id` and `client_secret` in the content); or, with a private key as the secret, `jwt` (a JWT as bearer) or `assertion` (RFC 7523).',
     ),
+    assertionFile: jwtFile().describe(
+      'With `auth: assertion`: a file with a JWT that somebody else signs and renews, such as a projected Kubernetes token; read again when it changes. There is no App secret then.',
+    ),
     form: members()
       .optional()
       .describe(
@@ -230,6 +233,16 @@ const tokens = group(
     mintConcurrency: count(32, 1, 10_000).describe('Most calls to the token endpoint at once.'),
     mintRate: rate(100, 0.1, 100_000).describe('Most calls to the token endpoint per second.'),
     warm: list(orgId).describe('Org ids whose tokens are minted at start, before the proxy reports itself ready.'),
+    assertion: group('The JWT that `tokens.auth: jwt` and `assertion` sign.', {
+      audience: text()
+        .optional()
+        .describe('Its `aud`. Not set: the URL of the endpoint for `assertion`, and none for `jwt`.'),
+      keyId: text().optional().describe('Its `kid`. A certificate beside the private key is named by `x5t#S256`.'),
+      algorithm: z
+        .enum(ALGORITHMS, `is not one of ${ALGORITHMS.join(', ')}`)
+        .optional()
+        .describe('Not set: by the key. An RSA key can also sign with `PS256`.'),
+    }),
   },
 )
 

@@ -2,6 +2,7 @@
 
 import { hasMeaning, withDashes } from '../gateway/fields.ts'
 import { ORG_ID_SEGMENT } from '../org-id.ts'
+import { usesPrivateKey } from '../token/app-key.ts'
 import { closedPath } from '../token/token-request.ts'
 import { isReadableOnTheWay } from './address.ts'
 import { unfitFor } from './files.ts'
@@ -63,8 +64,24 @@ function reportEndpoint({ tokens, baseUrl, origin, minter }: SoundSettings, refu
 }
 
 function reportProof({ tokens, appRoutes = [], minter, ...rest }: SoundSettings, refuse: Report): void {
-  const { auth } = tokens
+  const { auth, assertion } = tokens
+  const isGiven = 'assertionFile' in tokens
+  if (isGiven && 'url' in minter) refuse('tokens.assertionFile', 'is set, and so is minter.url: it is for the minter')
   if (auth === undefined || 'url' in minter) return
+  if (isGiven) {
+    if (auth !== 'assertion') refuse('tokens.assertionFile', `needs tokens.auth: assertion, which is ${auth}`)
+    if ('store' in rest.fleet)
+      refuse('fleet.store', 'needs an App secret to seal tokens with: tokens.assertionFile is none')
+    for (const key of ['appSecretFile', 'appSecret'] as const) {
+      if (key in rest) refuse('tokens.assertionFile', `is set, and so is ${key}: keep one`)
+    }
+  }
+  for (const name of Object.keys(assertion)) {
+    const problem = isGiven
+      ? 'is of a JWT that is signed here, but tokens.assertionFile has one'
+      : 'needs tokens.auth: jwt or assertion'
+    if (isGiven || !usesPrivateKey(auth)) refuse(`tokens.assertion.${name}`, problem)
+  }
   if (appRoutes.length > 0 && auth !== 'basic' && auth !== 'jwt') {
     refuse('appRoutes', `is set, but tokens.auth is ${auth}, which is for the token endpoint: use basic or jwt`)
   }
@@ -72,7 +89,7 @@ function reportProof({ tokens, appRoutes = [], minter, ...rest }: SoundSettings,
     appSecretFile: rest.appSecretFile?.content,
     appSecret: rest.appSecret,
   })) {
-    const problem = secret && unfitFor(auth, secret)
+    const problem = secret && unfitFor({ auth, assertion }, secret)
     if (problem !== undefined) refuse(key, problem)
   }
 }

@@ -1,8 +1,9 @@
 /** How the App proves itself: one secret, which is a password or a private key, and what a request shows of it. */
 
-import { createPrivateKey, randomUUID } from 'node:crypto'
+import { createHash, createPrivateKey, randomUUID, X509Certificate } from 'node:crypto'
 import * as clock from '../clock.ts'
 import { Redacted, Secret } from '../secret.ts'
+import { jwtLifeMs } from './token-reply.ts'
 
 /**
  * `basic`: RFC 7617. `form`: members of the content (RFC 6749 §2.3.1). `jwt`: a JWT in place of a token, as for GitHub Apps.
@@ -10,6 +11,23 @@ import { Redacted, Secret } from '../secret.ts'
  */
 export const APP_AUTHS = ['basic', 'form', 'jwt', 'assertion'] as const
 export type AppAuth = (typeof APP_AUTHS)[number]
+
+/** Of signatures, by what the key is; for RSA, the first one unless the settings name the other. */
+const ALGORITHMS_OF = { rsa: ['RS256', 'PS256'], p256: ['ES256'], ed25519: ['EdDSA'] } as const
+export const ALGORITHMS = ['RS256', 'PS256', 'ES256', 'EdDSA'] as const
+export type Algorithm = (typeof ALGORITHMS)[number]
+
+/** Of the JWTs that are signed here. */
+export interface JwtSettings {
+  readonly audience?: string | undefined
+  readonly keyId?: string | undefined
+  readonly algorithm?: Algorithm | undefined
+}
+
+export interface ProofSettings {
+  readonly auth: AppAuth
+  readonly assertion?: JwtSettings
+}
 
 export function usesPrivateKey(auth: AppAuth): auth is 'jwt' | 'assertion' {
   return auth === 'jwt' || auth === 'assertion'
@@ -31,19 +49,22 @@ export class AppKey extends Redacted {
   readonly appId: string
   readonly secret: Secret
   readonly auth: AppAuth
+  readonly #jwt: JwtSettings
   /** The last answer of the service to it was a 401. */
   isRejected = false
 
-  constructor(appId: string, secret: Secret, auth: AppAuth = 'basic') {
+  constructor(appId: string, secret: Secret, { auth, assertion = {} }: ProofSettings = { auth: 'basic' }) {
     super()
     this.appId = appId
     this.secret = secret
     this.auth = auth
+    this.#jwt = assertion
   }
 
   /** `url` is where the proof goes. A JWT is made for each request. */
   async prove(url: string): Promise<AppProof> {
     const { appId, secret, auth } = this
+    const { audience } = this.#jwt
     switch (auth) {
       case 'basic': {
         const pair = Buffer.from(`${appId}:${secret.reveal()}`).toString('base64')
@@ -55,15 +76,17 @@ export class AppKey extends Redacted {
       }
       case 'jwt': {
         // A clock that is behind ours must not see a time to come.
-        const jwt = await sign(secret, { iss: appId, ...times(-60, 540) })
+        const audienceClaim = audience === undefined ? {} : { aud: audience }
+        const jwt = await sign(secret, { iss: appId, ...audienceClaim, ...times(-60, 540) }, this.#jwt)
         return new AppProof(this, 'authorization', `Bearer ${jwt}`)
       }
       case 'assertion': {
-        const claims = { iss: appId, sub: appId, aud: url, jti: randomUUID(), ...times(-10, 60) }
+        const claims = { iss: appId, sub: appId, aud: audience ?? url, jti: randomUUID(), ...times(-10, 60) }
         const members = new URLSearchParams({
           client_id: appId,
           client_assertion_type: 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer',
-          client_assertion: await sign(secret, claims),
+          // Without a key, it is a JWT that somebody else has signed.
+          client_assertion: isPem(secret) ? await sign(secret, claims, this.#jwt) : secret.reveal(),
         })
         return new AppProof(this, 'form', members.toString())
       }
@@ -76,22 +99,51 @@ function times(iatSeconds: number, expSeconds: number) {
   return { iat: now + iatSeconds, exp: now + expSeconds }
 }
 
-async function sign(secret: Secret, claims: Readonly<Record<string, unknown>>): Promise<string> {
+async function sign(
+  secret: Secret,
+  claims: Readonly<Record<string, unknown>>,
+  { keyId, algorithm }: JwtSettings,
+): Promise<string> {
   const { SignJWT } = await import('jose')
-  const alg = algorithmOf(secret)
-  if (alg === undefined) throw new TypeError('not a key for signatures') // the configuration was checked
-  return await new SignJWT(claims).setProtectedHeader({ alg, typ: 'JWT' }).sign(createPrivateKey(secret.reveal()))
+  const [usual] = algorithmsOf(secret)
+  if (usual === undefined) throw new TypeError('not a key for signatures') // the configuration was checked
+  const thumbprint = thumbprintIn(secret)
+  const header = {
+    alg: algorithm ?? usual,
+    typ: 'JWT',
+    ...(keyId !== undefined && { kid: keyId }),
+    ...(thumbprint !== undefined && { 'x5t#S256': thumbprint }),
+  }
+  return await new SignJWT(claims).setProtectedHeader(header).sign(createPrivateKey(secret.reveal()))
 }
 
-/** Of the signatures that a private key in PEM makes; undefined if it is none, is encrypted, or is of another kind. */
-export function algorithmOf(secret: Secret): 'RS256' | 'ES256' | 'EdDSA' | undefined {
+const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/
+
+/** Of the certificate beside the key, if there is one (RFC 7515 §4.1.8). */
+function thumbprintIn(secret: Secret): string | undefined {
+  const [pem] = CERTIFICATE.exec(secret.reveal()) ?? []
+  return pem && createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
+}
+
+export const isPem = (secret: Secret) => /^-----BEGIN /m.test(secret.reveal())
+
+/** Of a JWT that somebody else has signed. */
+export const ENDED_JWT = 'holds a JWT that has ended: whoever signs it has to renew it'
+
+/** Milliseconds, negative if it has ended; NaN if it states no end. */
+export function lifeLeft(jwt: Secret): number {
+  return jwtLifeMs(jwt.reveal(), clock.day())
+}
+
+/** Of the signatures that a private key in PEM makes; empty if it is none, is encrypted, or is of another kind. */
+export function algorithmsOf(secret: Secret): readonly Algorithm[] {
   try {
     const { asymmetricKeyType, asymmetricKeyDetails } = createPrivateKey(secret.reveal())
-    if (asymmetricKeyType === 'ed25519') return 'EdDSA'
-    if (asymmetricKeyType === 'ec' && asymmetricKeyDetails?.namedCurve === 'prime256v1') return 'ES256'
+    if (asymmetricKeyType === 'ed25519') return ALGORITHMS_OF.ed25519
+    if (asymmetricKeyType === 'ec' && asymmetricKeyDetails?.namedCurve === 'prime256v1') return ALGORITHMS_OF.p256
     // RFC 7518 §3.3
-    return asymmetricKeyType === 'rsa' && (asymmetricKeyDetails?.modulusLength ?? 0) >= 2048 ? 'RS256' : undefined
+    return asymmetricKeyType === 'rsa' && (asymmetricKeyDetails?.modulusLength ?? 0) >= 2048 ? ALGORITHMS_OF.rsa : []
   } catch {
-    return undefined
+    return []
   }
 }

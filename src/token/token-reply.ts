@@ -179,7 +179,7 @@ function sinceEpochMs(instant: number): number {
 }
 
 /** Of a JWT (RFC 7519 §4.1), which is never verified. */
-function jwtLifeMs(token: string, nowMs: number): number {
+export function jwtLifeMs(token: string, nowMs: number): number {
   const [, payload = ''] = /^[^.]*\.([^.]+)\.[^.]*$/.exec(token) ?? []
   const exp = memberOf(readJson(Buffer.from(payload, 'base64url')), 'exp')
   return typeof exp === 'number' ? sinceEpochMs(exp) - nowMs : Number.NaN

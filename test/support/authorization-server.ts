@@ -16,6 +16,7 @@ export interface Client {
   /** Seconds since 1970. */
   readonly client_secret_expires_at?: number
   readonly token_endpoint_auth_method: 'client_secret_basic' | 'client_secret_post' | 'private_key_jwt'
+  readonly token_endpoint_auth_signing_alg?: string
   readonly jwks?: { readonly keys: readonly JsonWebKey[] }
 }
 

@@ -141,7 +141,7 @@ export async function startProxy(
   const { appId, appSecret } = service.tokens
   const own = { appId, appSecretFile: await folder.write('secret', appSecret) }
   const basis: ProxySettings = {
-    ...(settings['minter.url'] === undefined && own),
+    ...(settings['minter.url'] === undefined && (settings['tokens.assertionFile'] === undefined ? own : { appId })),
     baseUrl: service.baseUrl,
     'listen.address': 'localhost:0',
     'admin.address': 'off',

@@ -71,6 +71,17 @@ describe.each(['opaque', 'jwt'] as const)('%s tokens', (format) => {
   })
 })
 
+test('PS256, with the issuer as the audience and a key id', async () => {
+  const keys = rsa()
+  const client = { ...byKeys(rsa(), keys), token_endpoint_auth_signing_alg: 'PS256' }
+  await using server = await startAuthorizationServer({ client })
+  await using service = await startResource(server, pem(keys))
+  const assertion = `  assertion: { audience: "${server.issuer}", keyId: "1", algorithm: PS256 }\n`
+  await using proxy = await startFor(server, service, 'assertion', assertion)
+  using app = new KeepAliveClient(proxy.port)
+  expect(await app.get('/v2/x', 'org-1')).toMatchObject({ status: 200, content: 'org-1' })
+})
+
 describe('a refusal', () => {
   const detailOf = (content: string) => JSON.parse(content) as { readonly code: string; readonly detail: string }
 

@@ -71,7 +71,7 @@ describe('the schema', () => {
       )
     const keys = keysIn(top)
     expect(keys).toEqual(settings.map(({ key }) => key).filter((key) => key !== 'appSecret'))
-    expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(17)
+    expect(renderSchema().match(/"additionalProperties": false/g)).toHaveLength(18)
     expect(renderSchema()).not.toContain('"required"')
   })
 })

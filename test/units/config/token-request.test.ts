@@ -1,7 +1,9 @@
 import { generateKeyPairSync } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { describe, expect, test } from 'vitest'
 import { loadConfig } from '../../../src/config/load.ts'
-import { GOOD, loadFile, problemsOf, refusalOf, refusalWith, withFile } from './refusal.ts'
+import { CA_FILE, certificateFiles } from '../../support/certificates.ts'
+import { GOOD, loadFile, loadWith, problemsOf, refusalOf, refusalWith, type Variables, withFile } from './refusal.ts'
 
 const pem = (key: { export(options: object): string | Buffer }, options: object = {}) =>
   String(key.export({ format: 'pem', type: 'pkcs8', ...options }))
@@ -112,6 +114,55 @@ describe('names of Orgs are refused', () => {
 
 const HEADERS = 'secretHeaders: { X-Key: a.key }'
 
+describe('an assertion that somebody else signs', () => {
+  const { OAP_APP_SECRET: _, ...env } = GOOD
+  const JWT = 'aaa.bbb.ccc'
+  const file = (...lines: string[]) => tokens(ELSEWHERE, 'form: { a: "{orgId}" }', 'assertionFile: a.jwt', ...lines)
+
+  test('no secret is needed, and one that has ended is a warning', async () => {
+    const ended = `aaa.${Buffer.from('{"exp":1}').toString('base64url')}.ccc`
+    for (const jwt of [JWT, ended]) {
+      const { config, warnings } = await loadFile(file('auth: assertion'), { 'a.jwt': `${jwt}\n` }, env)
+      expect(config.app?.appSecret.reveal()).toBe(jwt)
+      expect(warnings.filter((line) => line.includes('has ended'))).toHaveLength(jwt === ended ? 1 : 0)
+    }
+  })
+
+  test.each<[string, string, Variables, string]>([
+    ['another auth', file('auth: form'), env, 'needs tokens.auth: assertion, which is form'],
+    [
+      'a secret',
+      file('auth: assertion'),
+      { ...env, OAP_APP_SECRET: pem(rsa) },
+      'is set, and so is appSecret: keep one',
+    ],
+    [
+      'a fleet',
+      file('auth: assertion'),
+      { ...env, OAP_FLEET_STORE: 'redis://localhost' },
+      'needs an App secret to seal',
+    ],
+    [
+      'a sidecar',
+      file('auth: assertion'),
+      { OAP_BASE_URL: GOOD.OAP_BASE_URL, OAP_MINTER_URL: 'unix:/m' },
+      'and so is minter.url',
+    ],
+    ['claims of ours', file('auth: assertion', 'assertion: { keyId: a }'), env, 'is of a JWT that is signed here'],
+  ])('is refused beside %s', async (__, content, variables, problem) => {
+    expect(await problemsOf(content, { 'a.jwt': JWT }, variables)).toEqual([expect.stringContaining(problem)])
+  })
+
+  test('is refused if it is none', async () => {
+    expect(await problemsOf(file('auth: assertion'), { 'a.jwt': pem(rsa) }, env)).toEqual([
+      expect.stringContaining('has a second line'),
+    ])
+    expect(await problemsOf(file('auth: assertion'), { 'a.jwt': 'password' }, env)).toEqual([
+      expect.stringContaining('holds no signed JWT'),
+    ])
+  })
+})
+
 describe('fields with secrets are refused', () => {
   test.each<[string, string]>([
     ['origin: { secretHeaders: { Authorization: a.key } }', 'names a field that the proxy reads, sets or removes'],
@@ -182,6 +233,34 @@ describe('the secret fits tokens.auth', () => {
       },
       { 'app.pem': secret },
     )
+  })
+
+  const { certificate, key } = certificateFiles('localhost')
+  const [cert, ownKey] = [readFileSync(certificate, 'utf8'), readFileSync(key, 'utf8')]
+  const CA = readFileSync(CA_FILE, 'utf8')
+
+  test('with its certificate, wherever that stands', async () => {
+    for (const secret of [cert + ownKey, ownKey + CA + cert]) {
+      const { config } = await loadWith({ OAP_APP_SECRET: secret, OAP_TOKENS_AUTH: 'jwt' })
+      expect(config.app?.appSecret.reveal()).toBe(`${ownKey.trim()}\n${cert.trim()}\n`)
+    }
+  })
+
+  test.each<[string, string, Variables, string]>([
+    ['the certificate of another key', pem(rsa) + cert, {}, 'has a certificate that is not the one of its private key'],
+    ['an algorithm of another key', pem(p256), { OAP_TOKENS_ASSERTION_ALGORITHM: 'PS256' }, 'but with ES256'],
+    ['an algorithm of RSA', pem(rsa), { OAP_TOKENS_ASSERTION_ALGORITHM: 'ES256' }, 'but with RS256 or PS256'],
+    [
+      'an unknown algorithm',
+      pem(rsa),
+      { OAP_TOKENS_ASSERTION_ALGORITHM: 'HS256' },
+      'is not one of RS256, PS256, ES256',
+    ],
+    ['no JWT', 'a password', { OAP_TOKENS_AUTH: 'basic', OAP_TOKENS_ASSERTION_KEY_ID: 'a' }, 'needs tokens.auth: jwt'],
+  ])('refused: %s', async (_, secret, env, problem) => {
+    expect(await refusalWith({ OAP_APP_SECRET: secret, OAP_TOKENS_AUTH: 'jwt', ...env })).toEqual([
+      expect.stringContaining(problem),
+    ])
   })
 
   test('a key file that is none', async () => {

@@ -377,7 +377,7 @@ describe('what the endpoint says about a refusal', () => {
       const date = new Date(Date.now() + aheadSeconds * 1_000)
       return { status: 401, fields: ['Date', date.toUTCString()] }
     }
-    const credentials = new AppCredentials(new AppKey('app', new Secret(privateKey()), 'jwt'))
+    const credentials = new AppCredentials(new AppKey('app', new Secret(privateKey()), { auth: 'jwt' }))
     await using client = new EndpointUnderTest(service, { credentials })
     const { note = '' } = await failureOf(client.endpoint.mint(ACME))
     const [, seconds, side] = /^The clock of this machine is (\d+) s (.+) of the endpoint\.$/.exec(note) ?? []

@@ -1,12 +1,15 @@
 /** The token request in all its forms, as a server receives it. */
 
-import { generateKeyPairSync, type KeyObject } from 'node:crypto'
+import { createHash, generateKeyPairSync, type KeyObject, X509Certificate } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { decodeProtectedHeader, jwtVerify } from 'jose'
 import { describe, expect, test } from 'vitest'
 import type { OrgId } from '../../../src/org-id.ts'
 import { Secret } from '../../../src/secret.ts'
-import { AppKey } from '../../../src/token/app-key.ts'
+import { AppKey, type ProofSettings } from '../../../src/token/app-key.ts'
 import { closedPath, endpointText, type TokenRequestSettings, tokenRequest } from '../../../src/token/token-request.ts'
+
+import { certificateFiles } from '../../support/certificates.ts'
 
 const ORG = 'a+b:c@d=~1' as OrgId
 const SECRET = 's+%20 :&=ü'
@@ -62,7 +65,7 @@ describe('the proof of the App', () => {
   test('form: beside the other members', async () => {
     const { fields, text } = await requestOf(
       settingsOf('/v2/oauth/token', { form }),
-      new AppKey('app', new Secret(SECRET), 'form'),
+      new AppKey('app', new Secret(SECRET), { auth: 'form' }),
     )
     expect(fields.get('authorization')).toBeUndefined()
     expect(Object.fromEntries(new URLSearchParams(text))).toEqual({
@@ -85,7 +88,10 @@ describe('the proof of the App', () => {
   test.each(KEYS)('jwt and assertion, signed with %s', async (alg, { privateKey, publicKey }, type) => {
     const secret = new Secret(String(privateKey.export({ format: 'pem', type })))
     const now = Math.floor(Date.now() / 1_000)
-    const { fields } = await requestOf(settingsOf('/v2/orgs/{orgId}/access'), new AppKey('app', secret, 'jwt'))
+    const { fields } = await requestOf(
+      settingsOf('/v2/orgs/{orgId}/access'),
+      new AppKey('app', secret, { auth: 'jwt' }),
+    )
     const jwt = (fields.get('authorization') ?? '').replace('Bearer ', '')
     expect(decodeProtectedHeader(jwt).alg).toBe(alg)
     const { payload } = await jwtVerify(jwt, publicKey)
@@ -95,7 +101,7 @@ describe('the proof of the App', () => {
       true,
     ])
 
-    const key = new AppKey('app', secret, 'assertion')
+    const key = new AppKey('app', secret, { auth: 'assertion' })
     const ids = new Set<unknown>()
     for (let i = 0; i < 2; i++) {
       const { text } = await requestOf(settingsOf('/v2/oauth/token', { form }), key)
@@ -114,6 +120,48 @@ describe('the proof of the App', () => {
       ids.add(claims.jti)
     }
     expect(ids.size).toBe(2)
+  })
+})
+
+describe('a JWT as the settings say', () => {
+  const form = { org: '{orgId}' }
+  const { certificate, key } = certificateFiles('localhost')
+  const pem = readFileSync(certificate, 'utf8')
+  const secret = new Secret(readFileSync(key, 'utf8') + pem)
+  const assertion = { audience: 'https://login.example.com', keyId: 'key-1' }
+  const sent = async (tokens: ProofSettings) => {
+    const { fields, text } = await requestOf(settingsOf('/v2/oauth/token', { form }), new AppKey('app', secret, tokens))
+    return (
+      fields.get('authorization')?.replace('Bearer ', '') ?? new URLSearchParams(text).get('client_assertion') ?? ''
+    )
+  }
+
+  test.each(['jwt', 'assertion'] as const)(
+    '%s: its audience, key id, and the thumbprint of the certificate',
+    async (auth) => {
+      const jwt = await sent({ auth, assertion })
+      const { raw, publicKey } = new X509Certificate(pem)
+      const thumbprint = createHash('sha256').update(raw).digest('base64url')
+      expect(decodeProtectedHeader(jwt)).toEqual({ alg: 'ES256', typ: 'JWT', kid: 'key-1', 'x5t#S256': thumbprint })
+      const { payload } = await jwtVerify(jwt, publicKey, { issuer: 'app', audience: assertion.audience })
+      expect(payload.aud).toBe(assertion.audience)
+    },
+  )
+
+  test('PS256 with an RSA key, and no more claims than were asked for', async () => {
+    const { privateKey, publicKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
+    const own = new Secret(String(privateKey.export({ format: 'pem', type: 'pkcs8' })))
+    const appKey = new AppKey('app', own, { auth: 'jwt', assertion: { algorithm: 'PS256' } })
+    const { fields } = await requestOf(settingsOf('/v2/orgs/{orgId}/access'), appKey)
+    const jwt = fields.get('authorization')?.replace('Bearer ', '') ?? ''
+    expect(decodeProtectedHeader(jwt)).toEqual({ alg: 'PS256', typ: 'JWT' })
+    expect(Object.keys((await jwtVerify(jwt, publicKey)).payload)).toEqual(['iss', 'iat', 'exp'])
+  })
+
+  test('one that somebody else has signed goes as it is', async () => {
+    const given = new AppKey('app', new Secret('aaa.bbb.ccc'), { auth: 'assertion' })
+    const { text } = await requestOf(settingsOf('/v2/oauth/token', { form }), given)
+    expect(new URLSearchParams(text).get('client_assertion')).toBe('aaa.bbb.ccc')
   })
 })
 
