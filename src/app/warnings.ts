@@ -97,16 +97,20 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       return { text, leftMs: until - now }
     },
     rejection_status_learned() {
-      const learned = new Set<number>()
-      const orgs: OrgId[] = []
-      side.tokens.orgs.forEach(({ learnedStatus }, org) => {
-        if (learnedStatus === undefined) return
-        learned.add(learnedStatus)
-        orgs.push(org)
+      const learned = new Map<OrgId, number>()
+      const suspected = new Map<OrgId, number>()
+      side.tokens.orgs.forEach(({ learnedStatus, suspectedStatus }, org) => {
+        if (learnedStatus !== undefined) learned.set(org, learnedStatus)
+        else if (suspectedStatus !== undefined) suspected.set(org, suspectedStatus)
       })
-      if (orgs.length === 0) return undefined
-      const listed = [...learned].sort().join(', ')
-      return `The service ends tokens of ${named(orgs)} with the status ${listed}, as a new token has shown. Clients got it four times, and POSTs get it each time. Set tokens.rejectedStatuses to 401, ${listed}.`
+      const told = [...new Set([...learned.values(), ...suspected.values()])].sort().join(', ')
+      const texts = [
+        learned.size > 0 &&
+          `The service ends tokens of ${named([...learned.keys()])} with another status than 401, as a new token has shown. Clients got it four times, and POSTs get it each time. Set tokens.rejectedStatuses to 401, ${told}.`,
+        suspected.size > 0 &&
+          `The service may end tokens of ${named([...suspected.keys()])} with another status than 401: twice, a row of POSTs got it, and the next one with a new token was accepted. If it does, set tokens.rejectedStatuses to 401, ${told}.`,
+      ].filter((text) => text !== false)
+      return texts.length === 0 ? undefined : texts.join(' ')
     },
     route_rejected() {
       const isWell = (org: OrgId) => (side.tokens.orgs.peek(org)?.acceptedAt ?? -1) >= 0

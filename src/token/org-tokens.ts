@@ -41,6 +41,8 @@ export interface Cause {
   readonly token: AccessToken
   /** What the request got with the token; 0 if it was not sent with that. */
   readonly status: number
+  /** What the last of a row of requests got that may not be sent again, if this request follows one. */
+  readonly rowStatus?: number | undefined
   /** Monotonic milliseconds. */
   readonly at: number
 }
@@ -80,7 +82,7 @@ export class OrgTokens {
   minting: MintReason | undefined // the mint under way
   rejectedAt = -1 // the first rejection of the current token since its last acceptance
   acceptedAt = -1 // when the last accepted request with the current token was sent
-  #doubt: { readonly by: DoubtReason; readonly since: number } | undefined
+  #doubt: { readonly by: DoubtReason; readonly since: number; readonly status?: number | undefined } | undefined
   row = 0 // requests whose first answer with the current token was neither accepted nor without meaning,
   rejectedRow = 0 // and of these, those that were rejected
   #renewAgeMs = Number.POSITIVE_INFINITY // from this age on, a request renews the token
@@ -90,6 +92,7 @@ export class OrgTokens {
   #endedYoungAt = Number.NEGATIVE_INFINITY // the last token
   rivalUntil = 0 // seemingly, another proxy mints for this Org, and each new token ends the one before
   learnedStatus: number | undefined // it rejects a token, too, where a GET or HEAD gets it
+  #helped: { readonly status: number; readonly rows: number } | undefined // rows behind which a new token was accepted
 
   constructor(rules: TokenRules, token: AccessToken, random: number) {
     this.#rules = rules
@@ -218,8 +221,18 @@ export class OrgTokens {
     if (token === this.current && this.isYoungAt(now, day)) this.#doubt = { by: 'young', since: now }
   }
 
-  noteDoubt(by: DoubtReason, now: number, day: number): void {
-    if (!this.isYoungAt(now, day)) this.#doubt = { by, since: now }
+  noteDoubt(by: DoubtReason, now: number, day: number, status?: number): void {
+    if (!this.isYoungAt(now, day)) this.#doubt = { by, since: now, status }
+  }
+
+  /** What the last of a row got, if that has put the current token in doubt. */
+  get rowStatus(): number | undefined {
+    return this.#doubt?.status
+  }
+
+  /** It may reject a token where another request than GET or HEAD gets it: nothing but two new tokens that were accepted tells. */
+  get suspectedStatus(): number | undefined {
+    return this.#helped !== undefined && this.#helped.rows >= 2 ? this.#helped.status : undefined
   }
 
   causeMint(cause: Cause): void {
@@ -240,13 +253,18 @@ export class OrgTokens {
   }
 
   /** The new token was accepted. */
-  noteHelpfulMint({ status }: Cause): void {
+  noteHelpfulMint({ status, rowStatus }: Cause): void {
     this.endPause()
+    if (rowStatus !== undefined) {
+      const rows = this.#helped?.status === rowStatus ? this.#helped.rows : 0
+      this.#helped = { status: rowStatus, rows: rows + 1 }
+    }
     if (this.learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
   }
 
   /** It was not, or nobody knows. */
-  noteUselessMint({ token }: Cause, now: number): void {
+  noteUselessMint({ token, rowStatus }: Cause, now: number): void {
+    if (rowStatus !== undefined) this.#helped = undefined
     const { rejectedCooldownMs } = this.#rules
     const gaveSame = token === this.current
     const firstMs = gaveSame ? Math.min(SAME_TOKEN_PAUSE_MS, rejectedCooldownMs) : rejectedCooldownMs

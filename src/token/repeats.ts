@@ -90,7 +90,7 @@ export class Repeats {
     const isLong = org.learnsStatuses && org.row >= LONG_ROW && answer.token === org.current
     if (!isLong || org.isYoungAt(now, day)) return this.#pass(org, answer, now)
     if (answer.isKept && answer.isSafe) return this.#mint(org, answer, 'answer', now, day)
-    if (org.mayMint(now, day)) org.noteDoubt('row', now, day)
+    if (org.mayMint(now, day)) org.noteDoubt('row', now, day, answer.status)
     return this.#pass(org, answer, now)
   }
 
@@ -112,7 +112,7 @@ export class Repeats {
 
   /** Only the request that causes a mint, and joins none, tells whether it helped. `status` is 0 if it was not sent before. */
   causeMint(org: OrgTokens, now: number, status = 0): void {
-    this.#cause = { token: org.current, status, at: Math.floor(now) }
+    this.#cause = { token: org.current, status, rowStatus: org.rowStatus, at: Math.floor(now) }
     if (org.minting !== 'rejected') org.causeMint(this.#cause)
   }
 

@@ -9,6 +9,7 @@ import { randomSecret } from '../../support/canaries.ts'
 import { get } from '../../support/case-table.ts'
 import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
+import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { type ProxyUnderTest, startBoth, startProxy } from '../../support/start-proxy.ts'
@@ -250,6 +251,27 @@ test('a status that turned out to end tokens is named', async () => {
   expect(await statuses(5)).toEqual([419, 419, 419, 419, 200])
   expect(await told()).toContain('Set tokens.rejectedStatuses to 401, 419.')
   expect(proxy.logs).toContainEqual(expect.objectContaining({ level: 'warn', status: 419 }))
+})
+
+test('a status that seems to end the tokens of an app that only POSTs is named after two ends', async () => {
+  const ended = new Set<string>()
+  await using service = await startService({
+    script: (received) => ({ status: ended.has(received.values('authorization').join()) ? 403 : 200 }),
+  })
+  await using proxy = await startProxy(service, { ...ADMIN, 'tokens.settleTime': '0s' })
+  using client = new KeepAliveClient(proxy.port)
+  const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'rejection_status_learned')?.text
+  const texts: (string | undefined)[] = []
+  for (let end = 0; end < 2; end += 1) {
+    expect((await client.post('/v2/x', 'acme', 'x')).status).toBe(200)
+    texts.push(await told())
+    ended.add(service.requests.at(-1)?.values('authorization').join() ?? '')
+    for (let i = 0; i < 5; i += 1) expect((await client.post('/v2/x', 'acme', 'x')).status).toBe(403)
+    expect((await client.post('/v2/x', 'acme', 'x')).status).toBe(200)
+  }
+  expect(texts).toEqual([undefined, undefined])
+  expect(await told()).toContain('may end tokens of acme')
+  expect(await told()).toContain('set tokens.rejectedStatuses to 401, 403.')
 })
 
 test('a route that rejects every token of Orgs that are accepted elsewhere is named, until it accepts one', async () => {

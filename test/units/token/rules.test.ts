@@ -411,6 +411,28 @@ describe('8. another status', () => {
     expect(sent).toHaveLength(6)
   })
 
+  test('POSTs alone: two such rows, each followed by an accepted request, make the status suspect, until one is not', async () => {
+    const stage = await Stage.settled()
+    const suspected = () => stage.cache.orgs.peek(ACME)?.suspectedStatus
+    for (const [dead, suspects] of [
+      [1, undefined],
+      [2, 403],
+      [3, 403],
+    ] as const) {
+      stage.answer = endsBefore(dead + 1, 403)
+      await stage.statuses(6, POST)
+      await stage.pass(20_000)
+      expect([stage.mints, suspected(), stage.cache.orgs.peek(ACME)?.learnedStatus]).toEqual([
+        dead + 1,
+        suspects,
+        undefined,
+      ])
+    }
+    stage.answer = () => 403
+    await stage.statuses(6, POST)
+    expect(suspected()).toBeUndefined()
+  })
+
   test('the status is forgotten when a repeat with a new token gets it, too', async () => {
     const stage = await Stage.settled()
     stage.answer = endsBefore(2, 404)
