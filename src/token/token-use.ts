@@ -18,6 +18,8 @@ export class TokenUse {
   readonly #repeats: Repeats
   /** What is left of the time for mints. */
   #leftMs: number
+  /** For tokens to be no longer young: others may follow. */
+  #waitsUntil = Number.POSITIVE_INFINITY
   /** Set while it waits for a token to begin with. */
   #obtaining: Promise<TokenLookup> | undefined
   /** Gives its place back. */
@@ -66,7 +68,10 @@ export class TokenUse {
           : cache.get(org, tokens, this.#request.repeatability)
       if ('token' in found) return found
       if (found.wait === 'mint') return await this.#mintFirst(found.reason, tokens)
-      await cache.wait(found.at - cache.now())
+      const now = cache.now()
+      this.#waitsUntil = Math.min(this.#waitsUntil, now + cache.rules.settleTimeMs)
+      if (tokens !== undefined && now >= this.#waitsUntil) return { token: tokens.current, result: 'hit' }
+      await cache.wait(Math.min(found.at, this.#waitsUntil) - now)
     }
   }
 

@@ -365,6 +365,17 @@ describe('7. a request that may not be sent again', () => {
     expect(stage.mints).toBe(1)
   })
 
+  test('but no longer than tokens.settleTime in all, whatever tokens follow', async () => {
+    const stage = new Stage()
+    stage.answer = ({ ageMs }) => (ageMs < 3_000 ? 401 : 200)
+    await stage.send(UPLOAD)
+    const upload = stage.request(UPLOAD)
+    await stage.pass(4_000)
+    stage.cache.purge()
+    await stage.send(UPLOAD)
+    expect((await stage.outcome(upload)).tookMs).toBeLessThan(2_000)
+  })
+
   test('where no end is known: a token of five minutes that was not accepted for ten seconds is replaced first', async () => {
     const stage = await Stage.settled()
     await stage.pass(300_000)
