@@ -20,7 +20,7 @@ async function run(): Promise<number> {
     case 'serve': {
       // The kernel ignores a signal to the first process of a container that does not listen for it. So a stop that comes
       // while the modules load would be lost. Nothing is open yet.
-      for (const signal of ['SIGTERM', 'SIGINT']) process.once(signal, () => process.exit(0))
+      for (const signal of ['SIGTERM', 'SIGINT', 'SIGQUIT']) process.once(signal, () => process.exit(0))
       const { serve } = await import('./app/serve.ts')
       const running = await serve({ file: command.file, env: process.env })
       return running.stopped

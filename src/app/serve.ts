@@ -17,10 +17,10 @@ export interface Running extends Pick<App, 'address' | 'adminAddress' | 'minterA
 
 /** The longest time to close everything after the drain deadline. */
 const LAST_DEADLINE_MS = 5_000
-const STOP_SIGNALS = ['SIGTERM', 'SIGINT'] as const
+const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGQUIT'] as const
 
 /**
- * Starts the proxy. SIGTERM and SIGINT stop it, and so does a terminal that closes. SIGHUP reloads.
+ * Starts the proxy. SIGTERM, SIGINT and SIGQUIT stop it, and so does a terminal that closes. SIGHUP reloads.
  * @throws {ConfigRefused}
  */
 export async function serve(options: LoadOptions): Promise<Running> {
@@ -158,6 +158,8 @@ function endOnFault(log: Log): void {
   process.on('uncaughtException', end)
   process.on('unhandledRejection', end)
   process.on('SIGUSR1', () => log.logger.warn('SIGUSR1 ignored: the inspector stays closed'))
+  // With an option such as --heapsnapshot-signal, Node listens for it.
+  if (process.listenerCount('SIGUSR2') === 0) process.on('SIGUSR2', () => log.logger.warn('SIGUSR2 ignored'))
   // A reader of stderr that goes away must not end the proxy.
   process.stderr.on('error', () => undefined)
 }

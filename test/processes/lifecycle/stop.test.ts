@@ -177,6 +177,19 @@ test('a WebSocket that the service opens during a stop gets 503 draining, and th
   expect(line).toMatchObject({ status: 503, code: 'draining' })
 })
 
+test('SIGUSR2 ends nothing, and SIGQUIT is a stop like any other', async () => {
+  const { proxy, port } = await start()
+  await using client = await RawClient.sending(port, get('/held', 'acme'))
+  await gate.untilWaiting(1)
+  proxy.signal('SIGUSR2')
+  await proxy.waitForLine(/"msg":"SIGUSR2 ignored"/)
+  proxy.signal('SIGQUIT')
+  await proxy.waitForLine(/"signal":"SIGQUIT".*"msg":"drain"/)
+  gate.open()
+  expect((await client.response()).status).toBe(200)
+  expect(await proxy.exited).toEqual({ code: 0, signal: null })
+})
+
 test('a second signal ends the process at once', async () => {
   const { proxy, port } = await start()
   await using _client = await RawClient.sending(port, get('/held', 'acme'))
