@@ -111,7 +111,9 @@ export class Connector {
       socket = secure
       const failed = (error: Error) => {
         if (isOver || socket !== secure) return
-        if (!this.#dropSessionOf(secure)) return finish(error)
+        const hasOffered = this.#dropSessionOf(secure)
+        // A connection that only breaks off is for others to repeat.
+        if (!hasOffered || originError(error).code !== 'tls_protocol_error') return finish(error)
         socket = undefined
         giveUpOpening()
         secure.destroy()
