@@ -174,13 +174,13 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
   }
 
   authorize(): string | Promise<string> {
-    const lines = this.#credential.authorize()
-    if (!this.#request.expectsContinue) return lines
-    return Promise.resolve(lines).then((value) => {
-      this.#continuing?.cancel()
-      if (!this.isOver) this.#continuing = clock.after(CONTINUE_AFTER_MS, () => this.#content?.invite())
-      return value
-    })
+    return this.#credential.authorize()
+  }
+
+  sent(): void {
+    if (!this.#request.expectsContinue) return
+    this.#continuing?.cancel()
+    this.#continuing = clock.after(CONTINUE_AFTER_MS, () => this.#content?.invite())
   }
 
   responseHead(response: ReceivedResponse): void {

@@ -20,6 +20,8 @@ export interface AttemptSink {
    * request is written next, or when the promise has resolved: the attempt keeps its connection until then.
    */
   authorize?(): string | undefined | Promise<string>
+  /** The head of the request was written. */
+  sent?(): void
   /** The head of the final response has arrived. */
   responseHead(head: ReceivedResponse): void
   /**
@@ -83,8 +85,10 @@ export class Attempt {
   place: AttemptPlace | undefined
   /** The limit that the attempt met when it had to wait for a connection. */
   queuedFor: Limit | undefined
-  /** When it had to wait: running time. */
+  /** When it had to wait, as if it had waited all the time: running time. */
   queuedAt = 0
+  /** So long it has waited for connections before. */
+  queuedMs = 0
   /** True once the request is being written, so that bytes may have been sent. */
   isSent = false
   /** True if the connection has carried an exchange before. */

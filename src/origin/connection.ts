@@ -19,9 +19,11 @@ export interface ConnectionPool {
   look(connection: Connection): void
   /** The connection may take the next attempt. The service keeps it idle for so long, if it says. */
   freed(connection: Connection, keepAliveSeconds: number | undefined): void
-  /** It takes no more attempts. */
-  closed(connection: Connection): void
-  /** Sends an attempt that was not written on another connection. */
+  /** The same, but it has not sent the attempt that it took. */
+  returned(connection: Connection): void
+  /** It takes no more attempts. It has not sent `unsent`, which goes elsewhere. */
+  closed(connection: Connection, unsent?: Attempt): void
+  /** Sends an attempt that was not written. */
   dispatch(attempt: Attempt): void
 }
 
@@ -46,9 +48,9 @@ const MULTIPLE_CHOICES = 300
 
 /**
  * How an exchange leaves it:
- * - `abort`: the attempt fails, and the socket closes.
- * - `destroy`: the attempt fails, or goes elsewhere if it was not sent, and the socket closes. Nobody is told of a response that is
- *   read away.
+ * - `abort`: the attempt fails, and the socket closes, or goes back to the pool if the attempt waited for a token.
+ * - `destroy`: the attempt fails, or goes elsewhere if it was not sent, and the socket closes. An attempt that waits for a token
+ *   stays until it has it. Nobody is told of a response that is read away.
  * - `#close`: nobody is told but the pool, and the socket closes.
  * - `#detach`: nobody is told, and the socket stays open.
  */
@@ -65,8 +67,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
   #content: RequestContent | undefined
   /** The final response, or a 101. */
   #response: ReceivedResponse | undefined
-  /** The attempt waits for a token. */
-  #awaitsToken = false
+  /** It waits for a token. */
+  #awaiting: Attempt | undefined
   /** Nobody wants the response. */
   #isDiscarding = false
   /** Octets of content of the response. */
@@ -157,16 +159,16 @@ export class Connection implements AttemptPlace, ResponseEvents {
   }
 
   async #sendAuthorized(attempt: Attempt, awaited: Promise<string>): Promise<void> {
-    this.#awaitsToken = true
+    this.#awaiting = attempt
     try {
       const lines = await awaited
-      if (this.attempt !== attempt) return
+      if (attempt.place !== this) return
+      this.#awaiting = undefined
+      if (this.#isClosed) return this.#pool.dispatch(attempt)
       attempt.sink.taken?.(attempt)
       this.#write(attempt, lines)
     } catch (error) {
-      if (this.attempt === attempt) this.abort(attempt, error as Error)
-    } finally {
-      this.#awaitsToken = false
+      if (attempt.place === this) this.abort(attempt, error as Error)
     }
   }
 
@@ -178,6 +180,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#hasMuchContent = !isJoined(attempt)
     this.#contentBytes = 0
     this.#content = writeRequest(this.#socket, attempt, secretLines)
+    attempt.sink.sent?.()
   }
 
   /** The buffer for the next read. */
@@ -337,7 +340,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
   /** Grows with each progress of the exchange, from -1 before its request is sent. Undefined while the service has nothing to do. */
   #measure(): number | undefined {
     const socket = this.#socket
-    if (this.#awaitsToken) return undefined
+    if (this.#awaiting !== undefined) return undefined
     if (socket === undefined || this.attempt?.isSent !== true) return -1
     if (this.#isDiscarding) return 0
     if (this.#response !== undefined) return this.#isPaused ? undefined : this.#contentBytes
@@ -347,17 +350,25 @@ export class Connection implements AttemptPlace, ResponseEvents {
   }
 
   abort(attempt: Attempt, reason: Error): void {
-    this.#close()
+    const isUnused = this.#awaiting === attempt && !this.#isClosed
+    this.#awaiting = undefined
+    if (isUnused) {
+      this.#detach()
+      this.#pool.returned(this)
+    } else this.#close()
+    attempt.place = undefined
     attempt.sink.attemptFailed(attempt, reason)
   }
 
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error = CLOSED): void {
     const isDiscarding = this.#isDiscarding
-    const attempt = this.#close()
-    if (attempt === undefined || isDiscarding) return
-    if (attempt.isReused && !attempt.isSent) this.#pool.dispatch(attempt)
-    else attempt.sink.attemptFailed(attempt, reason)
+    const attempt = this.#detach()
+    const isAwaiting = attempt !== undefined && attempt === this.#awaiting
+    const isUnsent = !isAwaiting && attempt?.isReused === true && !attempt.isSent
+    this.#close(isUnsent ? attempt : undefined)
+    if (isAwaiting) attempt.place = this
+    else if (!isUnsent && !isDiscarding) attempt?.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
@@ -371,15 +382,14 @@ export class Connection implements AttemptPlace, ResponseEvents {
     return attempt
   }
 
-  #close(): Attempt | undefined {
-    const attempt = this.#detach()
+  #close(unsent?: Attempt): void {
+    this.#detach()
     this.#socket?.destroy()
-    if (this.#isClosed) return attempt
+    if (this.#isClosed) return
     this.#isClosed = true
     this.#parser.stop()
     this.#cancelOpening()
-    this.#pool.closed(this)
-    return attempt
+    this.#pool.closed(this, unsent)
   }
 }
 

@@ -80,7 +80,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   #enqueue(attempt: Attempt, limit: Limit): void {
     attempt.place = this
     attempt.queuedFor = limit
-    attempt.queuedAt = clock.runningTime()
+    attempt.queuedAt = clock.runningTime() - attempt.queuedMs
     this.#waiting.push(attempt)
     attempt.sink.queued?.()
   }
@@ -111,6 +111,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
     const at = this.#waiting.indexOf(attempt)
     assert(at !== -1)
     this.#waiting.splice(at, 1)
+    attempt.queuedMs = clock.runningTime() - attempt.queuedAt
   }
 
   freed(connection: Connection, keepAliveSeconds = Number.POSITIVE_INFINITY): void {
@@ -118,18 +119,23 @@ export class Origin implements AttemptPlace, ConnectionPool {
     const now = clock.now()
     const keptMs = Math.min(keepAliveTimeoutMs, keepAliveSeconds * 1_000 - KEEP_ALIVE_MARGIN_MS)
     connection.expiresAt = Math.min(now + keptMs, connection.retiresAt)
-    if (connection.expiresAt <= now) connection.destroy()
+    this.returned(connection)
+  }
+
+  returned(connection: Connection): void {
+    if (connection.expiresAt <= clock.now()) connection.destroy()
     else {
       this.#idle.push(connection)
       this.#serveNext()
     }
   }
 
-  /** The connection takes no more attempts. */
-  closed(connection: Connection): void {
+  /** The connection takes no more attempts. It has not sent `unsent`, which has had its turn, and gets its place. */
+  closed(connection: Connection, unsent?: Attempt): void {
     this.#open.delete(connection)
     const at = this.#idle.indexOf(connection)
     if (at !== -1) this.#idle.splice(at, 1)
+    if (unsent !== undefined) this.dispatch(unsent)
     this.#serveNext()
   }
 

@@ -18,6 +18,8 @@ export class Recorder implements AttemptSink {
   error: Error | undefined
   /** The return value for content. */
   use: ContentUse = 'consumed'
+  /** It has to wait for it when it has a connection. */
+  token: Promise<string> | undefined
   /** Called with each event at once. */
   onTold: (what: Told) => void = () => {}
   readonly #pieces: Buffer[] = []
@@ -55,8 +57,9 @@ export class Recorder implements AttemptSink {
     return this.error
   }
 
-  authorize(): undefined {
+  authorize(): Promise<string> | undefined {
     this.#tell('connected')
+    return this.token
   }
 
   responseHead(head: ReceivedResponse): void {
