@@ -51,7 +51,7 @@ const REFUSALS = {
   expectation_failed: malformed(417, 'Only "Expect: 100-continue" is understood.'),
   host_invalid: malformed(400, 'Send exactly one Host field, such as "localhost:8080".'),
   host_refused: denied(421, 'Call the proxy as localhost, or add the name to listen.hosts.'),
-  browser_refused: denied(403, 'Call the proxy from a service, without an Origin field.'),
+  browser_refused: denied(403, 'Call the proxy from a service, without the fields Origin and Sec-Fetch-Site.'),
   forwarded_refused: denied(
     403,
     'The request came through another proxy. Call from the same host, or set listen.refuseForwarded to false.',
@@ -63,7 +63,7 @@ const REFUSALS = {
   ),
   caller_refused: denied(
     403,
-    'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its own socket.',
+    'Send the key or the JWT of a configured caller in exactly one X-Proxy-Key field, or use its socket or its certificate.',
   ),
   target_invalid: malformed(
     400,
@@ -81,7 +81,7 @@ const REFUSALS = {
   ),
   org_not_allowed: denied(
     403,
-    'Add the id to orgs.allow, or to the orgs of the caller, if the proxy should act for it. Ids are case-sensitive.',
+    'Add the id to orgs.allow, to orgs.ids, or to the orgs of the caller, whichever is set, if the proxy should act for it. Ids are case-sensitive.',
   ),
   field_invalid: malformed(
     400,
@@ -114,7 +114,7 @@ export const TOKEN_PROBLEMS = {
   token_response_invalid: ofService(
     'http_protocol_error',
     502,
-    'Check baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
+    'Check what the token endpoint answers, then baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
   ),
   token_endpoint_unavailable: ofService(
     'destination_unavailable',
@@ -129,7 +129,7 @@ export const TOKEN_PROBLEMS = {
   token_endpoint_timeout: ofService(
     'http_response_timeout',
     504,
-    'The token endpoint did not answer in time: repeat the request later; tokens.mintTimeout sets the limit.',
+    'The token endpoint did not answer in time: repeat the request later. The limit is tokens.mintTimeout, unless another is named.',
   ),
 }
 
@@ -164,7 +164,7 @@ const ORIGIN_PROBLEMS = {
   tls_protocol_error: ofService(
     'tls_protocol_error',
     502,
-    'Check that the service at baseUrl speaks TLS on that port.',
+    'Check that the service at baseUrl speaks TLS 1.2 or newer on that port, and whether it asks for a certificate.',
   ),
   http_protocol_error: ofService(
     'http_protocol_error',
@@ -240,7 +240,8 @@ const OF_MINTER: { readonly [C in TokenErrorCode]?: Pick<ProblemEntry, 'fault' |
   },
   token_response_invalid: {
     fault: 'service',
-    detail: 'At the minter, check baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
+    detail:
+      'At the minter, check what the token endpoint answers, then baseUrl, tokens.endpoint and tokens.field. The client cannot correct this.',
   },
   token_endpoint_rate_limited: {
     fault: 'service',

@@ -60,7 +60,10 @@ const FOR_OPERATOR: ReadonlyMap<Remedy, Remedy> = new Map([
     'At the minter, set tokens.mintRate to what the token endpoint allows, or ask for a higher limit.',
     true,
   ),
-  instead('token_endpoint_timeout', 'Find out why the token endpoint is slow, or raise tokens.mintTimeout.'),
+  instead(
+    'token_endpoint_timeout',
+    'Find out why the token endpoint is slow, or raise tokens.mintTimeout, or the limit that the last request names.',
+  ),
   instead(
     'token_endpoint_timeout',
     'Find out why the token endpoint is slow, or raise tokens.mintTimeout there.',

@@ -69,7 +69,8 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       }
       const note = side.budget.troubled.find(({ error }) => error.trouble === 'credentials')?.error.note
       const says = note === undefined ? '' : ` ${note}`
-      return `The token endpoint rejects the App credentials: it answers 401.${says} Check appId, the App secret, and that baseUrl is the service that they are for.`
+      const call = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
+      return `The token endpoint rejects the App credentials: it answers 401, or 400 with invalid_client.${says} Check appId, the App secret, and that they are for ${call}.`
     },
     secret_refused() {
       return side.secretProblem
@@ -135,11 +136,14 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       const told = left.map(
         ({ record: { orgId = 'the App', path, requestId } }) => `${path} for ${orgId} (request ${requestId})`,
       )
-      return `One side of these WebSockets has ended, and the other goes on sending: ${named(told)}. Correct the side that is left: it must end, too, when the other closes.`
+      return `One side of these WebSockets has ended, and the other has not: ${named(told)}. Correct the side that is left: it must end, too, when the other closes.`
     },
     configuration_refused() {
       if (reload.problems.length === 0) return undefined
-      return 'The changed configuration was refused, and the one before it is in use. The log has every problem, and so has "org-access-proxy check".'
+      // `check` knows nothing of the running settings, and may find the file good.
+      const [first, ...others] = reload.problems
+      const more = others.length === 0 ? '' : `; and ${others.length} more, which the log has`
+      return `The changed configuration was refused, and the one before it is in use: ${first}${more}.`
     },
     restart_pending() {
       if (reload.pending.length === 0) return undefined
@@ -152,7 +156,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
         .map(({ url, problem, isFormerInUse }) => {
           const effect = isFormerInUse
             ? 'The last good one stays in use, and new keys are unknown'
-            : 'Until it is here, callers with a JWT get 503 caller_keys_unavailable'
+            : 'Until it is here, callers whose JWTs need it get 503 caller_keys_unavailable'
           return `The key set of callers at ${url} ${problem}. ${effect}. Correct its server, jwks, jwksCaFile or jwksTokenFile.`
         })
         .join(' ')
@@ -167,7 +171,7 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
     },
     spans_dropped() {
       if (traces?.queue.isDropping !== true) return undefined
-      const { dropped, problem = 'it does not answer' } = traces.queue
+      const { dropped, problem = 'it does not take them as fast as they come' } = traces.queue
       return `The collector at traces.endpoint does not get all spans, and ${dropped} were dropped since the start: ${problem}. Requests do not wait for it. Check its address and its log.`
     },
     name_unresolved() {

@@ -107,7 +107,7 @@ export class KeySets {
     return [...this.#entries.values()].flatMap(({ source, problem, verifier }) =>
       source === undefined || problem === undefined
         ? []
-        : [{ url: source.url, problem, isFormerInUse: verifier !== undefined }],
+        : [{ url: withoutQuery(source.url), problem, isFormerInUse: verifier !== undefined }],
     )
   }
 
@@ -168,9 +168,9 @@ class RemoteKeySet {
     this.#fetching = undefined
     if (this.#closing.signal.aborted) return
     const { observer, timing } = this.#surroundings
-    if (problem === undefined && this.problem !== undefined) observer.keySetRecovered(this.source.url)
+    if (problem === undefined && this.problem !== undefined) observer.keySetRecovered(withoutQuery(this.source.url))
     if (problem !== undefined && problem !== this.problem) {
-      observer.keySetUnavailable(this.source.url, problem, this.verifier !== undefined)
+      observer.keySetUnavailable(withoutQuery(this.source.url), problem, this.verifier !== undefined)
     }
     this.problem = problem
     const delayMs = problem === undefined ? timing.refreshMs : this.#pauseMs
@@ -208,6 +208,11 @@ class RemoteKeySet {
 function plainTextOf(content: Buffer): string {
   if (content[0] !== 0x1f) return content.toString()
   return process.getBuiltinModule('node:zlib').gunzipSync(content, { maxOutputLength: MAX_BYTES }).toString()
+}
+
+/** As it is told: a query may hold a key. */
+function withoutQuery(url: string): string {
+  return url.replace(/\?.*/s, '')
 }
 
 /** The message of an unknown error could quote the response or the token, so only its code is reported. */

@@ -65,6 +65,13 @@ function hintFor(code: OriginErrorCode, systemCode: string): string | undefined 
     return `The proxy does not trust the certificate of the service: ${fault} (${systemCode}).`
   if (code === 'dns_error') return `The host name of baseUrl does not resolve (${systemCode}).`
   if (code === 'connection_timeout') return `The address of the service does not answer (${systemCode}).`
-  if (code === 'tls_protocol_error') return `TLS with the service failed (${systemCode}).`
+  if (code === 'tls_protocol_error') return `TLS with the service failed${alertText(systemCode)} (${systemCode}).`
   return undefined
+}
+
+/** The commonest causes, which nobody reads from the code alone. */
+function alertText(systemCode: string): string {
+  if (/ALERT_.*(?:CERTIFICATE|UNKNOWN_CA)/.test(systemCode))
+    return ': it asks for a client certificate that it trusts; see origin.certFile'
+  return /WRONG_VERSION_NUMBER|PACKET_LENGTH_TOO_LONG/.test(systemCode) ? ': its answer is no TLS' : ''
 }

@@ -266,6 +266,20 @@ describe('all or nothing', () => {
   })
 })
 
+test('the warning of a refused configuration has a problem: check may find the file good, as here', async () => {
+  await start('orgs: {allow: [globex]}\nroutes: {allow: ["GET /v2/*"]}\n')
+  await reloadWith('log: {level: info}\n')
+  const { warnings } = JSON.parse((await proxy.askAdmin('/status')).content)
+  expect(warnings).toMatchObject([
+    {
+      code: 'configuration_refused',
+      text: expect.stringMatching(
+        /before it is in use: orgs\.allow \(.*\): is taken away, .*; and 1 more, which the log has\.$/,
+      ),
+    },
+  ])
+})
+
 test('changed settings that need a restart are named at each reload and while they wait, and the others are applied', async () => {
   looksOnDemand() // none, so that each change is found by its reload
   await start('log: {level: info}\n')

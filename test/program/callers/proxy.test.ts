@@ -204,7 +204,7 @@ test('a caller gets no more requests at once than its maxInFlight, and other cal
 test('while no key set was ever had, its callers get 503, and a warning says so; it is back soon after its server', async () => {
   const port = await freePort()
   const url = `https://localhost:${port}/jwks.json`
-  await using keyless = await startWith(url, { 'admin.address': 'unix:$FOLDER/admin.sock' })
+  await using keyless = await startWith(`${url}?code=hunter2`, { 'admin.address': 'unix:$FOLDER/admin.sock' })
   const lines = () => keyless.logs.filter(({ msg }) => msg?.startsWith('key set of callers'))
   await keyless.until(() => lines().length > 0, 'a line about the key set')
   const problem = 'cannot be fetched (ECONNREFUSED)'
@@ -224,6 +224,8 @@ test('while no key set was ever had, its callers get 503, and a warning says so;
     { code: 'key_set_unavailable', text: expect.stringContaining(`The key set of callers at ${url} ${problem}.`) },
   ])
   expect(await keyless.metric('oap_warnings{code="key_set_unavailable"}')).toBe(1)
+  const shown = JSON.stringify([await warnings(), keyless.logs])
+  expect(shown, 'a query may hold a key').not.toContain('hunter2')
 
   await using _server = await KeySetServer.start(issuer.jwks, port)
   await eventually(async () => (await warnings()).length === 0, 'the key set, without a request that needs it', 10_000)

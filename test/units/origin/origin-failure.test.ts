@@ -53,3 +53,13 @@ test.each([
   const error = originError(Object.assign(new Error('of OpenSSL'), { code }))
   expect(error).toMatchObject({ code: 'tls_certificate_error', hint: expect.stringContaining(words) })
 })
+
+test.each([
+  ['ERR_SSL_TLSV13_ALERT_CERTIFICATE_REQUIRED', 'asks for a client certificate that it trusts; see origin.certFile'],
+  ['ERR_SSL_TLSV1_ALERT_UNKNOWN_CA', 'asks for a client certificate that it trusts; see origin.certFile'],
+  ['ERR_SSL_WRONG_VERSION_NUMBER', 'its answer is no TLS'],
+  ['ERR_SSL_NO_PROTOCOLS_AVAILABLE', 'TLS with the service failed (ERR_SSL_NO_PROTOCOLS_AVAILABLE).'],
+])('TLS that fails with %s: %s', (code, words) => {
+  const error = originError(Object.assign(new Error('of OpenSSL'), { code }))
+  expect(error).toMatchObject({ code: 'tls_protocol_error', hint: expect.stringContaining(words) })
+})
