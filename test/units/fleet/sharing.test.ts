@@ -211,6 +211,15 @@ describe.skipIf(lacks('redis-server'))('a purge', () => {
     expect(await two!.text('acme')).toBe('acme.3')
   })
 
+  test('of all: the replica takes no older token, nor one of an org that it did not hold', async () => {
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    await one!.mint('acme')
+    await untilPublished()
+    two!.fleet.purge([], 'all')
+    expect(await two!.text('acme')).toBe('acme.2')
+  })
+
   test('lasts: neither a rotation nor a store that was away brings the token back', async () => {
     await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a' })
     const [one] = replicas
