@@ -121,7 +121,11 @@ async function ask(
     return {
       ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org: task.org, path },
       ...{ mints: asker.mints.length, gets: asker.gets.length, durationMs: clock.now() - startedAt },
-      ...{ findings, settings: settingsFrom(facts, text, declaration.shape.tokens.parse({})), notes: notesFrom(facts) },
+      ...{
+        findings,
+        settings: settingsFrom(facts, text, declaration.shape.tokens.parse({ assertion: {} })),
+        notes: notesFrom(facts),
+      },
       // Its switches know no other host.
       sandbox: {
         ...switchesFrom(facts, `${endpoint.method} ${endpoint.path.split('?')[0]}`, task.org),

@@ -42,7 +42,8 @@ const ODDITIES = [
   [/^(?:".*"|'.*')$/s, 'stands in quotes'],
   // Base64 has `=` at its end alone.
   [/^(?:export +)?[a-z_]\w{1,60}=[^=]/i, 'begins with a name and "="'],
-  [/^[^\S\ufeff]|\s$/, 'has a blank at its end'],
+  // A private key ends with the end of a line.
+  [/^[^\S\ufeff]|[^\S\n]$/, 'has a blank at its end'],
 ] as const
 
 export class Draft {
