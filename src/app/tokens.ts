@@ -216,10 +216,9 @@ export class TokenSide implements Part {
     const isRejected = error?.trouble === 'credentials' && this.credentials?.wereAccepted === false
     if (!isRejected && this.minter?.isWell !== false) return
     const ask = () => {
-      // Any of them: the trouble of one may be its own.
-      const { troubled } = this.budget
-      const any = troubled[Math.floor(clock.random() * troubled.length)]?.org ?? org
-      this.tokens.mint(any, 'warm').catch(() => undefined)
+      // In turn: the trouble of one may be its own.
+      const next = this.budget.troubled.at(-1)?.org ?? org
+      this.tokens.mint(next, 'warm').catch(() => undefined)
     }
     this.#askingAgain = clock.every(ASK_AGAIN_MS, ask)
   }

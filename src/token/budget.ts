@@ -57,6 +57,7 @@ export class Budget implements TokenSource {
   #answers: 'none' | 'credentials' | 'others' = 'none'
   /** Until then, the App counts as rejected; monotonic milliseconds. */
   #rejectedUntil = 0
+  #rejection: TokenError | undefined
   /** The share of `mintRate` that is used. */
   pace = 1
 
@@ -68,8 +69,10 @@ export class Budget implements TokenSource {
     this.#turns = new Turns(() => {
       const rate = mintRate * this.pace
       // An endpoint that may know none of our secrets could lock the App out.
-      if (this.#answers === 'credentials') return { places: 1, rate: Math.min(rate, 1) }
-      return { places: mintConcurrency, rate }
+      if (this.#answers !== 'credentials')
+        return { places: mintConcurrency, rate, mostWaiting: Number.POSITIVE_INFINITY }
+      const mostWaiting = this.#refusesAtOnce ? 1 : Number.POSITIVE_INFINITY
+      return { places: 1, rate: Math.min(rate, 1), mostWaiting }
     })
   }
 
@@ -86,7 +89,7 @@ export class Budget implements TokenSource {
       const leave = await this.#turns.enter({ ...ask, longestMs: hasTime ? undefined : restMs(LATEST_CALL) })
       if (leave === undefined) {
         if (failure !== undefined) this.#note(org, failure)
-        throw failure ?? OVER_BUDGET
+        throw failure ?? (this.#refusesAtOnce ? this.#rejection : undefined) ?? OVER_BUDGET
       }
       try {
         const withinMs = failure === undefined ? undefined : restMs()
@@ -102,7 +105,7 @@ export class Budget implements TokenSource {
         // A minter that tells when to ask again has repeated the call itself.
         const mayRepeat = error.trouble === 'failure' && error.retryAfterSeconds === undefined
         const isRepeated = mayRepeat && againMs < restMs(LATEST_CALL)
-        if (error.trouble === 'credentials') this.#noteRejected(org, options.reason)
+        if (error.code === 'app_credentials_rejected') this.#noteRejected(org, error, reason)
         this.#note(org, error, isRepeated)
         if (!isRepeated) throw error
       } finally {
@@ -114,7 +117,7 @@ export class Budget implements TokenSource {
 
   /** The error that a mint would get at once. */
   refusalOf(org: OrgId): TokenError | undefined {
-    const trouble = this.#troubles.get(org)
+    const trouble = this.#troubles.peek(org) // so that the order stays that of the calls
     const leftMs = (trouble?.until ?? 0) - clock.now()
     if (trouble === undefined || leftMs <= 0) return undefined
     const { error } = trouble
@@ -128,7 +131,7 @@ export class Budget implements TokenSource {
     if (trouble === 'limit') this.pace = Math.max(this.pace / 2, LOWEST_PACE)
     // A failure says nothing about the App.
     if (trouble === 'refusal' || trouble === 'limit') this.#answers = 'others'
-    if (trouble === 'credentials' && this.#answers === 'none') this.#answers = 'credentials'
+    if (error.code === 'app_credentials_rejected' && this.#answers === 'none') this.#answers = 'credentials'
     const now = clock.now()
     const before = this.#troubles.peek(org)
     const same = before?.error.trouble === trouble ? before : undefined
@@ -147,10 +150,16 @@ export class Budget implements TokenSource {
    * From the second Org on: one may not be linked. Only for a time, because a proxy that is not ready gets no requests, which may show
    * that another Org is linked. Nor does a mint show that which the proxy makes again by itself.
    */
-  #noteRejected(org: OrgId, reason?: MintReason): void {
+  #noteRejected(org: OrgId, error: TokenError, reason?: MintReason): void {
+    this.#rejection = new TokenError(error.code, error.message, { ...error, retryAfterSeconds: 1 })
     const rejected = this.troubled.filter(({ error }) => error.trouble === 'credentials')
     const isAgain = reason === 'warm' && rejected.some((each) => each.org === org)
     if (!isAgain && rejected.some((each) => each.org !== org)) this.#rejectedUntil = clock.now() + REJECTED_MS
+  }
+
+  /** So long nobody waits but for the one call a second, which tells when the App is accepted. */
+  get #refusesAtOnce(): boolean {
+    return this.#answers === 'credentials' && this.#rejectedUntil > 0
   }
 
   /** No call since the start was answered otherwise than by 401, which two Orgs or more have met. */
@@ -215,6 +224,7 @@ interface Limits {
   readonly places: number
   /** Calls in any second. */
   readonly rate: number
+  readonly mostWaiting: number
 }
 
 /** Calls may run so far ahead of an even pace. The pace is slower in return, so that no second has more than the rate. */
@@ -245,8 +255,8 @@ export class Turns {
   }
 
   /**
-   * Resolves when the call may begin, with a function that gives its place back; with undefined, if nobody waits for the call any more
-   * or it waited too long.
+   * Resolves when the call may begin, with a function that gives its place back; with undefined, if nobody waits for the call any more,
+   * it waited too long, or others fill the places to wait.
    */
   enter(ask: Ask): Promise<(() => void) | undefined> {
     return new Promise((resolve) => {
@@ -268,7 +278,8 @@ export class Turns {
   #letIn(): void {
     this.#timer?.cancel()
     while (this.#waiters.length > 0) {
-      const { places, rate } = this.#limits()
+      const { places, rate, mostWaiting } = this.#limits()
+      if (this.#waiters.length > mostWaiting) this.#endAllBut(this.#first(places)?.waiter)
       if (this.#underway >= places) return
       const now = clock.now()
       const at = this.#lastAt + (1_000 + BURST_MS) / rate
@@ -276,8 +287,10 @@ export class Turns {
         this.#timer = clock.after(Math.ceil(at - now), () => this.#letIn())
         return
       }
-      const waiter = this.#next(Math.max(Math.floor(places / 2), 1))
-      if (waiter === undefined) return
+      const first = this.#first(Math.max(Math.floor(places / 2), 1) - this.#troubledUnderway)
+      if (first === undefined) return
+      const { waiter, requester, calls } = first
+      if (requester !== undefined) this.#calls.set(requester, calls + 1)
       this.#lastAt = Math.max(at, now - BURST_MS)
       this.#count(waiter, 1)
       waiter.end(() => {
@@ -291,26 +304,36 @@ export class Turns {
    * First those whom a request waits for now; then, of these, those of Orgs in trouble; then the rest. In each, the requester with the
    * fewest calls lately goes first. Ends those for whom nobody waits any more.
    */
-  #next(placesOfTroubled: number): Waiter | undefined {
+  #first(placesOfTroubled: number) {
     if (clock.now() >= this.#countedUntil) {
       this.#calls = new WeakMap()
       this.#countedUntil = clock.now() + COUNTED_MS
     }
-    let next: Waiter | undefined
-    let [kind, calls] = [Number.POSITIVE_INFINITY, 0]
-    let requester: object | undefined
+    let first:
+      | {
+          readonly waiter: Waiter
+          readonly requester: object | undefined
+          readonly kind: number
+          readonly calls: number
+        }
+      | undefined
     for (const waiter of [...this.#waiters]) {
-      const { isTroubled } = waiter
-      const by = waiter.awaitedBy?.()
-      const ofKind = by === undefined ? 2 : Number(isTroubled)
-      const ofRequester = (by && this.#calls.get(by)) ?? 0
-      if (by === undefined && !waiter.isAhead) waiter.end()
-      else if (isTroubled && this.#troubledUnderway >= placesOfTroubled) continue
-      else if (ofKind < kind || (ofKind === kind && ofRequester < calls))
-        [next, requester, kind, calls] = [waiter, by, ofKind, ofRequester]
+      const requester = waiter.awaitedBy?.()
+      if (requester === undefined && !waiter.isAhead) {
+        waiter.end()
+        continue
+      }
+      if (waiter.isTroubled && placesOfTroubled <= 0) continue
+      const kind = requester === undefined ? 2 : Number(waiter.isTroubled)
+      const calls = (requester && this.#calls.get(requester)) ?? 0
+      const isFirst = first === undefined || kind < first.kind || (kind === first.kind && calls < first.calls)
+      if (isFirst) first = { waiter, requester, kind, calls }
     }
-    if (requester !== undefined) this.#calls.set(requester, calls + 1)
-    return next
+    return first
+  }
+
+  #endAllBut(kept: Waiter | undefined): void {
+    for (const waiter of [...this.#waiters]) if (waiter !== kept) waiter.end()
   }
 
   #count({ isTroubled }: Waiter, by: 1 | -1): void {

@@ -5,6 +5,7 @@ import { expect, test } from 'vitest'
 import { randomSecret } from '../../support/canaries.ts'
 import { eventually } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
+import { scaled } from '../../support/pace.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
 
@@ -61,4 +62,40 @@ test.concurrent('one Org that is not linked, on a fresh proxy: it stays ready, a
   await eventually(() => service.tokens.mints.length > 1 || undefined, 'another mint', 10_000)
   expect((await proxy.askAdmin('/readyz')).status).toBe(200)
   expect((await client.get('/v2/x', 'b')).status).toBe(200)
+})
+
+const REJECTED = '"code":"app_credentials_rejected"'
+
+test('thirty Orgs at once with a wrong secret: each is told at once, but for one call a second', async () => {
+  await using service = await startService({ mint: () => ({ status: 401 }) })
+  await using proxy = await startProxy(service)
+  const ask = async (org: string) => {
+    using client = new KeepAliveClient(proxy.port)
+    return await client.get('/v2/x', org)
+  }
+  const wave = (name: string) => Promise.all(Array.from({ length: 30 }, (_, i) => ask(`${name}-${i}`)))
+  for (const answers of [await wave('first'), await wave('second')]) {
+    for (const { status, content } of answers)
+      expect([status, content]).toEqual([502, expect.stringContaining(REJECTED)])
+    const times = answers.map(({ durationMs }) => durationMs).sort((a, b) => a - b)
+    expect(times.at(-2)).toBeLessThan(scaled(600))
+    expect(times.at(-1)).toBeLessThan(scaled(2_500))
+  }
+})
+
+test('of Orgs that poll, the one that is linked gets its token soon, though others ask a hundred times as often', async () => {
+  await using service = await startService({ mint: (mint) => (mint.org === 'linked' ? mint.issue() : { status: 401 }) })
+  await using proxy = await startProxy(service)
+  using linked = new KeepAliveClient(proxy.port)
+  let isOver = false
+  const crowd = Array.from({ length: 5 }, async (_, i) => {
+    using client = new KeepAliveClient(proxy.port)
+    for (let n = 0; !isOver; n += 1) await client.get('/v2/x', `crowd-${i}-${n % 100}`)
+  })
+  await eventually(() => service.tokens.mints.length >= 2 || undefined, 'the first calls')
+  const startedAt = performance.now()
+  await eventually(async () => (await linked.get('/v2/x', 'linked')).status === 200 || undefined, 'a token')
+  isOver = true
+  await Promise.all(crowd)
+  expect(performance.now() - startedAt).toBeLessThan(scaled(4_000))
 })

@@ -219,25 +219,42 @@ describe('a refusal and a limit', () => {
 })
 
 describe('a 401', () => {
-  test('before any other answer: one call at a time, one a second, Orgs that were not refused first', async () => {
+  test('before any other answer, to one Org: the others wait for their turn, one call at a time, one a second', async () => {
     const world = new World()
-    world.endpoint.behave = (org) => ({ ms: 30, ...(org === 'good' ? {} : fails(REJECTED)) })
-    await world.call('bad-0', fails(REJECTED))
-    world.endpoint.behave = (org) => ({ ms: 30, ...(org === 'good' ? {} : fails(REJECTED)) })
-    await advance(200)
-    for (const org of orgs(2, 'worse')) world.mint(org, { awaitedBy: () => world })
-    await advance(150)
-    for (const org of ['bad-0', 'worse-2']) world.mint(org, { awaitedBy: () => world })
-    await advance(4_500)
-    const calls = world.endpoint.calls.slice(1)
-    expect(calls.map(({ org }) => org)).toEqual(['worse-0', 'worse-1', 'worse-2', 'bad-0'])
-    calls.reduce((last, { at }) => {
+    const rejects = (org: string) => ({ ms: 30, ...(org.startsWith('bad') ? fails(REJECTED) : fails(DOWN)) })
+    await world.call('bad', fails(REJECTED))
+    world.endpoint.behave = rejects
+    const others = orgs(3, 'down').map((org) => world.mint(org))
+    await advance(4_800)
+    expect(others.map(({ code }) => code)).toEqual([DOWN, DOWN, DOWN])
+    world.endpoint.calls.reduce((last, { at }) => {
       expect(at - last).toBeGreaterThanOrEqual(1_000)
       return at
-    }, 0)
-    world.mint('bad-1')
-    const good = world.mint('good')
-    await advance(2_500)
+    }, -1_000)
+  })
+
+  test('to two Orgs: whoever waits or asks is told at once, but for one call a second: first for Orgs that were not refused', async () => {
+    const world = new World()
+    await world.call('bad-0', fails(REJECTED))
+    world.endpoint.behave = (org) => ({ ms: 30, ...(org === 'good' ? {} : fails(REJECTED)) })
+    const waiting = orgs(5, 'bad').map((org) => world.mint(org))
+    await advance(1_200)
+    expect(waiting.filter(({ code }) => code === REJECTED)).toHaveLength(4)
+    await advance(1_100)
+    expect(waiting.map(({ code }) => code)).toEqual(waiting.map(() => REJECTED))
+    await advance(4_000)
+    const [first, second] = [world.mint('bad-0'), world.mint('bad-1')]
+    await advance(200)
+    expect(first.code, 'the turn was free').toBe(REJECTED)
+    const [third, good, last] = [
+      world.mint('bad-2', { awaitedBy: () => world }),
+      world.mint('good'),
+      world.mint('bad-3'),
+    ]
+    await advance(0)
+    expect([second, third, last]).toMatchObject([{ code: REJECTED }, { code: REJECTED }, { code: REJECTED }])
+    expect(last.error?.retryAfterSeconds).toBe(1)
+    await advance(1_100)
     expect(good.code).toBe('ok')
     const others = orgs(20, 'good').map((org) => world.mint(org))
     world.endpoint.behave = () => ({})
@@ -433,7 +450,7 @@ describe('turns', () => {
       { places, rate }: { places: number; rate: number },
     ) => {
       vi.clearAllTimers()
-      const turns = new Turns(() => ({ places, rate }))
+      const turns = new Turns(() => ({ places, rate, mostWaiting: asks.length }))
       const requesters = Array.from({ length: 4 }, () => ({}))
       const begun: number[] = []
       let underway = 0
