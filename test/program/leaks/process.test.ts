@@ -35,6 +35,14 @@ const mint: MintScript = (asked) => {
       return { status: 302, fields: ['Location', `/elsewhere?${encodeURIComponent(told)}`] }
     case 'failing':
       return { status: 503, reason: told, content: told }
+    case 'repeated': {
+      // As PHP writes JSON.
+      const request = JSON.stringify({ client_secret: service.tokens.appSecret }).replaceAll('/', '\\/')
+      return {
+        status: 400,
+        content: JSON.stringify({ error: 'invalid_request', message: `not understood: ${request}` }),
+      }
+    }
     case 'reset':
       asked.request.connection.reset()
       return undefined
@@ -110,7 +118,9 @@ const TRAFFIC: readonly string[] = [
   close('/v2/silent', 'acme'),
   close('/v2/leaves', 'acme'),
   close('/v2/ws', 'acme', ...HANDSHAKE),
-  ...['refused', 'broken', 'half', 'spaced', 'redirected', 'failing', 'reset'].map((org) => close('/v2/x', org)),
+  ...['refused', 'broken', 'half', 'spaced', 'redirected', 'repeated', 'failing', 'reset'].map((org) =>
+    close('/v2/x', org),
+  ),
   close('/v2/x', 'bad org'),
   close('/v2/orgs/acme/access', 'acme').replace('GET', 'POST'),
   close('/v2/x', 'acme', 'Origin: https://evil.example'),
@@ -160,7 +170,8 @@ test('responses, logs, admin pages and the process in /proc', async () => {
   await writeFile(secretFile, service.tokens.appSecret)
   expectClean(proxy.output, 'the log')
   expect(proxy.logs.filter(({ msg }) => msg === 'request').length, 'lines that were searched').toBeGreaterThan(15)
-  expect(proxy.logs.some(({ msg }) => msg === 'mint failed')).toBe(true)
+  const failed = proxy.logs.filter(({ msg }) => msg === 'mint failed')
+  expect(failed.find(({ orgId }) => orgId === 'repeated')?.['detail']).toContain('It says: invalid_request. ')
 })
 
 /** Keeps the head of the last mint on its way to the socket, and throws it on SIGUSR2. */
