@@ -3,6 +3,7 @@
 import type { SecureContext } from 'node:tls'
 import * as clock from '../clock.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
+import { pathOf } from '../http1/target.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { USER_AGENT } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
@@ -107,7 +108,7 @@ export class KeySets {
     return [...this.#entries.values()].flatMap(({ source, problem, verifier }) =>
       source === undefined || problem === undefined
         ? []
-        : [{ url: withoutQuery(source.url), problem, isFormerInUse: verifier !== undefined }],
+        : [{ url: pathOf(source.url), problem, isFormerInUse: verifier !== undefined }],
     )
   }
 
@@ -168,9 +169,9 @@ class RemoteKeySet {
     this.#fetching = undefined
     if (this.#closing.signal.aborted) return
     const { observer, timing } = this.#surroundings
-    if (problem === undefined && this.problem !== undefined) observer.keySetRecovered(withoutQuery(this.source.url))
+    if (problem === undefined && this.problem !== undefined) observer.keySetRecovered(pathOf(this.source.url))
     if (problem !== undefined && problem !== this.problem) {
-      observer.keySetUnavailable(withoutQuery(this.source.url), problem, this.verifier !== undefined)
+      observer.keySetUnavailable(pathOf(this.source.url), problem, this.verifier !== undefined)
     }
     this.problem = problem
     const delayMs = problem === undefined ? timing.refreshMs : this.#pauseMs
@@ -208,11 +209,6 @@ class RemoteKeySet {
 function plainTextOf(content: Buffer): string {
   if (content[0] !== 0x1f) return content.toString()
   return process.getBuiltinModule('node:zlib').gunzipSync(content, { maxOutputLength: MAX_BYTES }).toString()
-}
-
-/** As it is told: a query may hold a key. */
-function withoutQuery(url: string): string {
-  return url.replace(/\?.*/s, '')
 }
 
 /** The message of an unknown error could quote the response or the token, so only its code is reported. */

@@ -1,6 +1,6 @@
 /** Request targets in origin-form (RFC 9112 §3.2.1). */
 
-/** The target without its query. */
+/** The target, or a URL, without its query, which may hold a key. */
 export function pathOf(target: string): string {
   const end = target.indexOf('?')
   return end === -1 ? target : target.slice(0, end)

@@ -7,6 +7,7 @@ import * as clock from '../clock.ts'
 import { causeOf, OriginError, TokenError, type TokenErrorCode, type TokenErrorOptions } from '../errors.ts'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
+import { pathOf } from '../http1/target.ts'
 import type { OrgId } from '../org-id.ts'
 import { holdsSecret, type Secret } from '../secret.ts'
 import type { AppCredentials } from './app-credentials.ts'
@@ -29,7 +30,6 @@ import {
   type TokenRequest,
   type TokenRequestSettings,
   tokenRequest,
-  withoutQuery,
 } from './token-request.ts'
 import { AccessToken, type TokenObserver, type TokenSource } from './token-source.ts'
 
@@ -87,7 +87,7 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
         } else if (error === undefined || error.code === 'org_access_refused') {
           credentials.accepted(key) // an endpoint that refuses an org has accepted the App
         }
-        observer.mintSettled?.({ org, method, url: withoutQuery(url), reason, requestId, durationMs, error })
+        observer.mintSettled?.({ org, method, url: pathOf(url), reason, requestId, durationMs, error })
         if (!(outcome instanceof TokenError)) return outcome
         if (other === undefined) throw error
         key = other

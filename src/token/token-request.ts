@@ -1,7 +1,7 @@
 /** The request that gets a token, as the settings declare it. Nothing of a client's request is in it but the Org. */
 
 import { isSameOrigin } from '../http1/host.ts'
-import { targetPrefix } from '../http1/target.ts'
+import { pathOf, targetPrefix } from '../http1/target.ts'
 import { ORG_ID_SEGMENT, type OrgId } from '../org-id.ts'
 import { revealHeaders, type SecretHeaders } from '../secret.ts'
 import type { AppAuth, AppProof } from './app-key.ts'
@@ -68,12 +68,7 @@ export function idAtEndpoint(org: OrgId, { orgIds }: Pick<TokenRequestSettings, 
 
 /** As people read it: `POST https://api.example.com/v2/orgs/{orgId}/access`. */
 export function endpointText(settings: Endpoint): string {
-  return `${settings.endpoint.method} ${withoutQuery(endpointUrl(settings))}`
-}
-
-/** A query may hold a key. */
-export function withoutQuery(url: string): string {
-  return url.replace(/\?.*/s, '')
+  return `${settings.endpoint.method} ${pathOf(endpointUrl(settings))}`
 }
 
 /** The path below `baseUrl` that is the endpoint, and so is closed to apps; undefined if the endpoint lies elsewhere. */
