@@ -9,6 +9,7 @@ import { Busiest } from './busiest.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 import { Rejections } from './rejections.ts'
+import { ServiceTroubles } from './service-troubles.ts'
 
 /** Values that are read at a scrape. */
 export interface Gauges {
@@ -139,6 +140,7 @@ export class Metrics {
   readonly orgs = new Busiest()
   readonly callers = new Busiest()
   readonly rejections = new Rejections()
+  readonly troubles = new ServiceTroubles()
   readonly requests = requestCounts()
   readonly tokens = tokenCounts()
   /** Answers of the service that clients got, by class of status: a service may tell the end of a token with any of them. */
@@ -177,6 +179,7 @@ export class Metrics {
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
     if (code === undefined && respondedAt !== undefined) this.#answers[statusClassOf(status)]++
     this.rejections.requestEnded(record)
+    this.troubles.requestEnded(record)
     const isError = (code !== undefined || status >= 400) && this.errors.requestEnded(record)
     if (orgId !== undefined) this.orgs.add(orgId, isError, record.endedAt)
     if (caller !== undefined) this.callers.add(caller, isError, record.endedAt)
@@ -196,6 +199,7 @@ export class Metrics {
       requests: this.requests.responses.total(),
       answers: { ...this.#answers },
       errors: this.errors.totals(),
+      serviceTroubles: this.troubles.totals(),
       /** Of a sidecar, its calls of the minter. */
       mints,
       /** The token endpoint or the minter refused the org. */
@@ -223,6 +227,7 @@ export class Metrics {
     )
     return [
       ...counted.map((each) => each.family()),
+      this.troubles.counter.family(),
       ...(this.store === undefined ? [] : [available]),
       ...(this.#isSidecar ? [minter] : []),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),

@@ -1,6 +1,7 @@
 /** What the parts say about bad states that last, in words that tell what to do. */
 
 import type { Metrics } from '../admin/metrics.ts'
+import type { ServiceTrouble } from '../admin/service-troubles.ts'
 import type { WarningChecks } from '../admin/warnings.ts'
 import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
@@ -37,6 +38,13 @@ export interface WatchedParts {
 
 export function warningsOf(parts: WatchedParts): WarningChecks {
   const { config, side, apps, minter, rules, log, reload, fleet, traces, names, certificates, metrics, tunnels } = parts
+  const lasting = (kind: ServiceTrouble, told: (count: string) => string) => () => {
+    const trouble = metrics.troubles.lasting(kind, clock.now())
+    if (trouble === undefined) return undefined
+    const { count, requests, lastedMs, leftMs } = trouble
+    const since = clock.day() - lastedMs
+    return { text: told(`for ${count} of the last ${requests} requests`), since, leftMs }
+  }
   return {
     orgs_paused() {
       const isToldElsewhere = side.seemCredentialsRejected
@@ -123,6 +131,26 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       )
       return `The service rejects every token on some routes, while it accepts those of the same Orgs on others: ${named(told)}. Ask the service what the App may do there. Until then, have the apps stop, or refuse the routes with routes.allow: these requests cause useless mints.`
     },
+    connections_closed_idle: lasting(
+      'idle',
+      (count) =>
+        `The service closed an idle connection while a request was sent on it, ${count}. Uploads and POSTs fail so. Set origin.keepAliveTimeout below the idle timeout of the service.`,
+    ),
+    answers_broken: lasting(
+      'broken',
+      (count) =>
+        `Answers of the service were cut off, or no HTTP, ${count}. The errors below name routes and reasons: tell the service.`,
+    ),
+    service_limits: lasting(
+      'limited',
+      (count) =>
+        `The service answered 429 Too Many Requests, ${count}. Have the apps wait for Retry-After, and send fewer requests.`,
+    ),
+    tokens_often_rejected: lasting(
+      'repeated',
+      (count) =>
+        `The service rejected a token and accepted a repeat, ${count}. If the same token was accepted again, one of its back ends is out of order: tell the service. If only a new one was, set tokens.lifetime below the life of a token.`,
+    ),
     upload_not_kept() {
       const upload = metrics.rejections.upload(clock.now())
       if (upload === undefined) return undefined

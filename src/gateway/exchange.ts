@@ -52,6 +52,12 @@ const PASSING_FAILURES: ReadonlySet<ErrorCode> = new Set(['connection_refused', 
 /** A service that refuses the request does so in this time. So the client need not send the content (RFC 9110 §10.1.1). */
 const CONTINUE_AFTER_MS = 100
 
+const CLOSED_WHILE_IDLE: Failure = {
+  code: 'connection_terminated',
+  reason: 'idle',
+  hint: 'The service closed an idle connection: set origin.keepAliveTimeout below its idle timeout.',
+}
+
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 
 export class Exchange implements RequestInProgress, AttemptSink, CredentialUser {
@@ -263,6 +269,9 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
 
   attemptFailed(attempt: Attempt, error: Error): void {
     if (this.isOver) return
+    const { isSent, isReused, hasResponse } = attempt
+    const isIdle = isSent && isReused && !hasResponse && 'code' in error && error.code === 'connection_terminated'
+    if (isIdle) this.record.metClosedIdle = true
     if (!(error instanceof OriginError)) this.#caught(error)
     else if (this.#mayUseNewConnection(attempt, error)) {
       this.#hasNewConnection = true
@@ -272,9 +281,10 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
       // Send the content that came before the break, so that the client sees the service's response break.
       this.#response.writeHeld()
       // RFC 9209 §2.3: "terminated" means that no part of the response was received.
-      const isCut = attempt.hasResponse && error.code === 'connection_terminated'
+      const isCut = hasResponse && error.code === 'connection_terminated'
       const isBroken = isCut || (this.#response.hasStarted && error.code !== 'http_response_timeout')
-      this.fail(isBroken ? { code: 'http_response_incomplete', reason: error.reason } : error)
+      if (isBroken) this.fail({ code: 'http_response_incomplete', reason: error.reason })
+      else this.fail(isIdle ? CLOSED_WHILE_IDLE : error)
     }
   }
 

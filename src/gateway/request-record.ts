@@ -63,6 +63,8 @@ export class RequestRecord {
   rejection: RejectionOutcome | undefined
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
+  /** The service closed an idle connection while the request was sent on it. */
+  metClosedIdle = false
   bytesIn = 0
   bytesOut = 0
 

@@ -77,7 +77,14 @@ export function recentRows({ recent, totals }: StatusDocument): [string, string]
 }
 
 /** Who is slow, who is busy, who fails. */
-export function whoRows({ recent, busiest, mostErrors, inFlight, tunnels }: StatusDocument): [string, string][] {
+export function whoRows({
+  recent,
+  busiest,
+  mostErrors,
+  inFlight,
+  tunnels,
+  totals,
+}: StatusDocument): [string, string][] {
   const list = (counts: readonly { name: string; count: number }[]) =>
     counts.map(({ name, count }) => `${name} ${number(count)}`).join(', ')
   const requestsOf = (counts: StatusDocument['busiest']['orgs']) =>
@@ -93,8 +100,23 @@ export function whoRows({ recent, busiest, mostErrors, inFlight, tunnels }: Stat
     ['callers with most errors', errorsOf(mostErrors.callers)],
     ['Orgs with most in flight', list(inFlight.orgs)],
     ['Orgs with most WebSockets', list(tunnels.orgs)],
+    ['seen by few clients, since the start', troublesText(totals.serviceTroubles)],
   ]
   return rows.filter(([, text]) => text !== '')
+}
+
+/** `3 repeats after a rejected token, 1 answer 429 of the service`; empty if there is none. */
+function troublesText({ repeated, limited, broken, idle }: StatusDocument['totals']['serviceTroubles']): string {
+  const told: [number, string, string][] = [
+    [repeated, 'repeat after a rejected token', 'repeats after rejected tokens'],
+    [limited, 'answer 429 of the service', 'answers 429 of the service'],
+    [broken, 'broken answer', 'broken answers'],
+    [idle, 'connection closed while idle', 'connections closed while idle'],
+  ]
+  return told
+    .filter(([count]) => count > 0)
+    .map(([count, one, many]) => `${number(count)} ${count === 1 ? one : many}`)
+    .join(', ')
 }
 
 /** The whole status, for the page without JavaScript. */

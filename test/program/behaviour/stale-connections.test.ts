@@ -39,6 +39,23 @@ describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
   })
 })
 
+test('the log names the cause, whether the client saw it or not, and both are counted', async () => {
+  const own = await startFaultTable({ 'origin.connections': '1', 'admin.address': 'localhost:0' })
+  for (const method of ['GET', 'POST']) {
+    await own.expectAlive()
+    const target = own.target((_, connection) => {
+      if (connection.requests.length === 1) return {}
+      connection.end()
+    })
+    await request(own.proxy.port, get(target, 'acme').replace('GET', method))
+    expect((await own.proxy.logOf(target))['reason']).toBe(method === 'GET' ? undefined : 'idle')
+  }
+  const { totals } = JSON.parse((await own.proxy.askAdmin('/status')).content)
+  expect(totals.serviceTroubles).toEqual({ idle: 2, broken: 0, limited: 0, repeated: 0 })
+  expect(await own.proxy.metric('oap_service_troubles_total{kind="idle"}')).toBe(2)
+  expect((await own.proxy.askAdmin('/')).content).toContain('2 connections closed while idle')
+})
+
 test('with an answer that has begun, even a GET is not repeated', async () => {
   const { response, attempts } = await raced('GET', 'fin', '', 'HTTP/1.1 200')
   expect([response.status, attempts, problemOf(response).code]).toEqual([502, 1, 'http_response_incomplete'])
