@@ -3,8 +3,16 @@
  * ones. Each has a token endpoint, on a host of its own where the service has one, and an API that says for whom a token is.
  */
 
-import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
-import { decodeProtectedHeader, jwtVerify } from 'jose'
+import { execFileSync } from 'node:child_process'
+import {
+  createHash,
+  createPrivateKey,
+  createPublicKey,
+  createSign,
+  generateKeyPairSync,
+  X509Certificate,
+} from 'node:crypto'
+import { decodeProtectedHeader, jwtVerify, type ProtectedHeaderParameters } from 'jose'
 import { type Origin, startOrigin } from './origin.ts'
 import type { OriginRequest, Reply } from './origin-connection.ts'
 import { type Service, startService } from './service.ts'
@@ -17,7 +25,14 @@ interface Description {
   readonly member?: string
   /** What the form has besides, apart from the proof. */
   readonly form: Readonly<Record<string, string>>
-  readonly proof: 'basic' | 'form' | 'jwt' | 'assertion'
+  /** `certificate`: an assertion that names it. `federated`: a JWT that somebody else has signed. */
+  readonly proof: 'basic' | 'form' | 'jwt' | 'assertion' | 'certificate' | 'federated'
+  /** The ids of the Orgs, if `orgs` are names. */
+  readonly ids?: Readonly<Record<string, string>>
+  /** Takes the token in this field. */
+  readonly header?: string
+  /** Stands behind a gateway, which asks for this key. */
+  readonly gatewayKey?: string
   readonly given: (token: string) => Reply
   readonly badApp: Reply
   readonly unknownOrg: Reply
@@ -34,38 +49,62 @@ const json = (status: number, value: unknown, ...fields: string[]): Reply => ({
 const oauth = (access_token: string) => json(200, { access_token, token_type: 'Bearer', expires_in: 3_599 })
 const hourFromNow = () => new Date(Date.now() + 3_600_000).toISOString().replace(/\.\d+/, '')
 
+const GITHUB = {
+  path: /^\/app\/installations\/(\d+)\/access_tokens$/,
+  form: {},
+  proof: 'jwt',
+  given: (token: string) =>
+    json(201, { token: `ghs_${token}`, expires_at: hourFromNow(), permissions: { contents: 'read' } }),
+  badApp: json(401, { message: 'A JSON web token could not be decoded', status: '401' }),
+  unknownOrg: json(404, { message: 'Not Found', status: '404' }),
+  ended: json(401, { message: 'Bad credentials', status: '401' }),
+  isOnSameHost: true,
+} as const
+
+const ENTRA = {
+  orgs: [
+    'aaaaaaaa-0000-1111-2222-bbbbbbbbbbbb',
+    'bbbbbbbb-0000-1111-2222-bbbbbbbbbbbb',
+    'cccccccc-0000-1111-2222-bbbbbbbbbbbb',
+  ],
+  path: /^\/([^/]+)\/oauth2\/v2\.0\/token$/,
+  form: { grant_type: 'client_credentials', scope: 'https://graph.microsoft.com/.default' },
+  given: oauth,
+  badApp: json(401, {
+    error: 'invalid_client',
+    error_description: 'AADSTS7000215: Invalid client secret provided. Trace ID: 0e1f2d3c-0000-1111-2222-000000000000',
+    error_codes: [7000215],
+  }),
+  unknownOrg: json(400, { error: 'invalid_request', error_description: "AADSTS90002: Tenant 'x' not found." }),
+  ended: json(401, { error: { code: 'InvalidAuthenticationToken', message: 'Access token has expired.' } }),
+} as const
+
+export const GATEWAY_KEY = 'key-of-the-gateway'
+
+/** Of a service of one's own. */
+const OWN = {
+  orgs: ['a-1', 'b-2', 'c-3'],
+  form: {},
+  proof: 'basic',
+  given: (access_token: string) => json(200, { access_token, expires_in: 3_600 }),
+  badApp: json(401, { error: 'unknown_app' }),
+  unknownOrg: json(403, { error: 'not_linked' }),
+  ended: json(401, { error: 'token_expired' }),
+  isOnSameHost: true,
+} as const
+
 export const STAND_INS = {
-  'github-app': {
-    orgs: ['4711', '4712', '9999'],
-    path: /^\/app\/installations\/(\d+)\/access_tokens$/,
-    form: {},
-    proof: 'jwt',
-    given: (token) =>
-      json(201, { token: `ghs_${token}`, expires_at: hourFromNow(), permissions: { contents: 'read' } }),
-    badApp: json(401, { message: 'A JSON web token could not be decoded', status: '401' }),
-    unknownOrg: json(404, { message: 'Not Found', status: '404' }),
-    ended: json(401, { message: 'Bad credentials', status: '401' }),
-    isOnSameHost: true,
+  'github-names': {
+    ...GITHUB,
+    orgs: ['acme', 'globex', 'initech'],
+    ids: { acme: '4711', globex: '4712', initech: '9999' },
   },
-  entra: {
-    orgs: [
-      'aaaaaaaa-0000-1111-2222-bbbbbbbbbbbb',
-      'bbbbbbbb-0000-1111-2222-bbbbbbbbbbbb',
-      'cccccccc-0000-1111-2222-bbbbbbbbbbbb',
-    ],
-    path: /^\/([^/]+)\/oauth2\/v2\.0\/token$/,
-    form: { grant_type: 'client_credentials', scope: 'https://graph.microsoft.com/.default' },
-    proof: 'form',
-    given: oauth,
-    badApp: json(401, {
-      error: 'invalid_client',
-      error_description:
-        'AADSTS7000215: Invalid client secret provided. Trace ID: 0e1f2d3c-0000-1111-2222-000000000000',
-      error_codes: [7000215],
-    }),
-    unknownOrg: json(400, { error: 'invalid_request', error_description: "AADSTS90002: Tenant 'x' not found." }),
-    ended: json(401, { error: { code: 'InvalidAuthenticationToken', message: 'Access token has expired.' } }),
-  },
+  'entra-certificate': { ...ENTRA, proof: 'certificate' },
+  'entra-federated': { ...ENTRA, proof: 'federated' },
+  'own-header': { ...OWN, path: /^\/accounts\/([^/]+)\/access_tokens$/, header: 'X-Access-Token' },
+  'api-gateway': { ...OWN, path: /^\/auth\/orgs\/([^/]+)\/token$/, gatewayKey: GATEWAY_KEY },
+  'github-app': { ...GITHUB, orgs: ['4711', '4712', '9999'] },
+  entra: { ...ENTRA, proof: 'form' },
   auth0: {
     orgs: ['org_a1', 'org_b2', 'org_c3'],
     path: /^\/oauth\/token$/,
@@ -117,6 +156,9 @@ export const STAND_INS = {
   },
 } as const satisfies Readonly<Record<string, Description>>
 
+/** As Azure API Management says it. */
+const NO_KEY = json(401, { statusCode: 401, message: 'Access denied due to missing subscription key.' })
+
 export type StandInName = keyof typeof STAND_INS
 
 /** Making one takes a tenth of a second or more. */
@@ -127,11 +169,26 @@ export function secretOf(name: StandInName, which: 'first' | 'next' = 'first'): 
   const { proof } = STAND_INS[name]
   if (proof === 'basic' || proof === 'form')
     return `secret-${generateKeyPairSync('ed25519').privateKey.export({ format: 'jwk' }).d}`
-  const made =
-    privateKeys.get(which) ??
-    String(generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'pem', type: 'pkcs1' }))
-  privateKeys.set(which, made)
-  return made
+  const kind = `${proof === 'certificate' ? 'with a certificate' : 'alone'} ${which}`
+  const made = privateKeys.get(kind) ?? (proof === 'certificate' ? keyWithCertificate() : rsaKey())
+  privateKeys.set(kind, made)
+  return proof === 'federated' ? jwtBy(made) : made
+}
+
+const rsaKey = () =>
+  String(generateKeyPairSync('rsa', { modulusLength: 2048 }).privateKey.export({ format: 'pem', type: 'pkcs1' }))
+
+function keyWithCertificate(): string {
+  const request = ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-subj', '/CN=app', '-keyout', '-', '-out', '-']
+  return execFileSync('openssl', request, { stdio: 'pipe' }).toString()
+}
+
+/** As a cluster signs it. */
+function jwtBy(key: string): string {
+  const part = (value: object) => Buffer.from(JSON.stringify(value)).toString('base64url')
+  const exp = Math.floor(Date.now() / 1_000) + 3_600
+  const signed = `${part({ alg: 'RS256' })}.${part({ sub: 'system:serviceaccount:default:app', exp })}`
+  return `${signed}.${createSign('RSA-SHA256').update(signed).sign(key).toString('base64url')}`
 }
 
 export class StandIn implements AsyncDisposable {
@@ -159,6 +216,8 @@ export class StandIn implements AsyncDisposable {
   }
 
   async #answer(request: OriginRequest): Promise<Reply> {
+    const { gatewayKey } = this.#description
+    if (request.values('ocp-apim-subscription-key').join() !== (gatewayKey ?? '')) return NO_KEY
     const [path = ''] = request.target.split('?')
     const match = this.#description.path.exec(path)
     if (match === null) return this.#answerApi(request)
@@ -167,19 +226,22 @@ export class StandIn implements AsyncDisposable {
   }
 
   #answerApi(request: OriginRequest): Reply {
-    const [, token = ''] = /^Bearer (\S+)$/.exec(request.values('authorization').join()) ?? []
+    const { header } = this.#description
+    const [, bearer = ''] = /^Bearer (\S+)$/.exec(request.values('authorization').join()) ?? []
+    const token = header === undefined ? bearer : request.values(header).join()
     const org = this.#tokens.get(token)
     return org === undefined ? this.#description.ended : json(200, { org })
   }
 
   async #answerMint(request: OriginRequest, inPath: string | undefined): Promise<Reply> {
-    const { orgs, member, form, given, badApp, unknownOrg } = this.#description
+    const { orgs, ids, member, form, given, badApp, unknownOrg } = this.#description
     const sent = Object.fromEntries(new URLSearchParams(request.content.toString()))
     if (request.method !== 'POST' || Object.entries(form).some(([name, value]) => sent[name] !== value)) {
       return json(400, { error: 'invalid_request' })
     }
     if (!(await this.#isProven(request, sent))) return badApp
-    const org = member === undefined ? inPath : sent[member]
+    const id = member === undefined ? inPath : sent[member]
+    const org = ids === undefined ? id : orgs.find((name) => ids[name] === id)
     if (org === undefined || !orgs.slice(0, 2).includes(org)) return unknownOrg
     this.mints++
     const reply = given(`t${this.mints}`.padEnd(40, 'k'))
@@ -200,6 +262,9 @@ export class StandIn implements AsyncDisposable {
         return sent['client_id'] === this.appId && this.secrets.includes(sent['client_secret'] ?? '')
       case 'jwt':
         return await this.#isSigned(authorization.replace('Bearer ', ''), 600)
+      case 'federated':
+        return sent['client_id'] === this.appId && this.secrets.includes(sent['client_assertion'] ?? '')
+      case 'certificate':
       case 'assertion': {
         const isType = sent['client_assertion_type'] === 'urn:ietf:params:oauth:client-assertion-type:jwt-bearer'
         return (
@@ -219,12 +284,19 @@ export class StandIn implements AsyncDisposable {
         })
         const nowSeconds = Date.now() / 1_000
         const isInTime = (payload.iat ?? Infinity) <= nowSeconds && (payload.exp ?? Infinity) - nowSeconds <= maxSeconds
-        return isInTime && decodeProtectedHeader(jwt).alg === 'RS256'
+        return isInTime && this.#isHeaderOf(decodeProtectedHeader(jwt), secret)
       } catch {
         // Another one may have signed it.
       }
     }
     return false
+  }
+
+  #isHeaderOf({ alg, 'x5t#S256': thumbprint }: ProtectedHeaderParameters, secret: string): boolean {
+    if (this.#description.proof !== 'certificate') return alg === 'RS256' && thumbprint === undefined
+    const [pem = ''] = /-----BEGIN CERTIFICATE.*/s.exec(secret) ?? []
+    const expected = createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
+    return alg === 'PS256' && thumbprint === expected
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -45,7 +45,7 @@ async function load(path: string) {
   const text = readFile(path)
     .replace(/(appSecretFile|passwordFile): .*/g, `$1: ${projectPath('config/sandbox.secret')}`)
     .replace(/jwksCaFile: .*/g, `jwksCaFile: ${certificates}/ca.pem`)
-    .replace(/jwtFile: .*/, `jwtFile: ${jwt}`)
+    .replace(/(jwtFile|assertionFile): .*/, `$1: ${jwt}`)
     .replaceAll('/run/tls/tls.crt', `${certificates}/localhost.pem`)
     .replaceAll('/run/tls/tls.key', `${certificates}/key.pem`)
     .replaceAll('/run/tls/ca.crt', `${certificates}/ca.pem`)
@@ -271,6 +271,7 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
   test.each([
     ['base', 'org-access-proxy', 'proxy.yaml', true],
     ['fleet', 'org-access-proxy', 'proxy.yaml', true],
+    ['federated', 'org-access-proxy', 'proxy.yaml', true],
     ['job', 'org-access-proxy', 'proxy.yaml', true],
     ['shared', 'org-access-proxy', 'proxy.yaml', false],
     ['minter', 'minter', 'minter-proxy.yaml', false],
@@ -307,6 +308,22 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
       expect(JSON.stringify(pod)).not.toContain('serviceAccountToken')
       expect(pod.automountServiceAccountToken).toBe(false)
     }
+  })
+
+  test('with a federated credential, the sidecar alone has the token, and nobody a secret', async () => {
+    const made = render('federated')
+    const pod = podIn(made, 'example-app')
+    expect(JSON.stringify(made)).not.toContain('secretName')
+    expect(find(made, 'ServiceAccount', pod.serviceAccountName).automountServiceAccountToken).toBe(false)
+    const [proxy, app] = containersOf(pod)
+    const { mountPath, ...mount } = proxy.volumeMounts[1]
+    expect([mount, app.volumeMounts]).toEqual([{ name: 'federated-token', readOnly: true }, undefined])
+    const { projected } = pod.volumes.find(({ name }: Yaml) => name === mount.name)
+    const { path, audience } = projected.sources[0].serviceAccountToken
+    expect([projected.defaultMode, audience]).toEqual([0o440, 'api://AzureADTokenExchange'])
+    const example = parse(readProjectFile('examples/services/entra-federated.yaml'))
+    expect(parse(readFile('federated/proxy.yaml'))).toMatchObject(example)
+    expect(example.tokens.assertionFile).toBe(`${mountPath}/${path}`)
   })
 
   test('the helper of SPIFFE writes the files that the configuration names', () => {

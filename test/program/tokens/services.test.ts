@@ -13,8 +13,15 @@ import { during, eventually } from '../../support/changes.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { lacks } from '../../support/programs.ts'
-import { projectFilesBelow, projectPath, readProjectFile } from '../../support/project-files.ts'
-import { STAND_INS, type StandIn, type StandInName, secretOf, startStandIn } from '../../support/stand-ins.ts'
+import { projectFilesBelow, readProjectFile } from '../../support/project-files.ts'
+import {
+  GATEWAY_KEY,
+  STAND_INS,
+  type StandIn,
+  type StandInName,
+  secretOf,
+  startStandIn,
+} from '../../support/stand-ins.ts'
 import { environmentOf, type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 import { RedisServer } from '../../units/fleet/redis-server.ts'
 import { ProbeClock } from '../../units/probe/run-probe.ts'
@@ -30,13 +37,19 @@ function placesOf(name: StandInName, { service, endpoint, appId }: StandIn): Pro
     appId,
     baseUrl: service.baseUrl,
     'tokens.endpoint': tokens.endpoint.replace(/https:\/\/[^/]+/, endpoint.url),
+    ...('assertionFile' in tokens && { 'tokens.assertionFile': '$FOLDER/secret' }),
   }
+}
+
+/** The settings, and the file that they name beside the secret. */
+function filesOf(name: StandInName, more = '') {
+  return { 'proxy.yaml': readProjectFile(pathOf(name)) + more, 'gateway.key': GATEWAY_KEY }
 }
 
 async function startBoth(name: StandInName, settings: ProxySettings = {}) {
   const standIn = await startStandIn(name)
   const all = { ...placesOf(name, standIn), ...settings }
-  const proxy = await startProxy(standIn.service, all, { 'proxy.yaml': readProjectFile(pathOf(name)) })
+  const proxy = await startProxy(standIn.service, all, filesOf(name))
   const stop = async () => {
     await proxy[Symbol.asyncDispose]()
     await standIn[Symbol.asyncDispose]()
@@ -47,9 +60,12 @@ async function startBoth(name: StandInName, settings: ProxySettings = {}) {
 /** The same settings for a command. */
 async function settingsFor(name: StandInName, standIn: StandIn) {
   const folder = await makeFolder()
-  const appSecretFile = await folder.write('secret', standIn.secrets[0] ?? '')
-  const env = environmentOf({ ...placesOf(name, standIn), appSecretFile })
-  return { file: projectPath(pathOf(name)), env, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() }
+  for (const [file, content] of Object.entries(filesOf(name))) await folder.write(file, content)
+  const places = placesOf(name, standIn)
+  const secretFile = await folder.write('secret', standIn.secrets[0] ?? '')
+  const key = 'tokens.assertionFile' in places ? 'tokens.assertionFile' : 'appSecretFile'
+  const env = environmentOf({ ...places, [key]: secretFile })
+  return { file: folder.at('proxy.yaml'), env, [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() }
 }
 
 test('each example has a stand-in, and none holds a secret', () => {
@@ -60,9 +76,11 @@ describe.each(NAMES)('%s', (name) => {
   const [org, other, stranger] = STAND_INS[name].orgs
 
   test.concurrent('the settings are accepted as they stand', async () => {
-    await using folder = await makeFolder()
-    const env = { OAP_APP_SECRET_FILE: await folder.write('secret', secretOf(name)) }
-    expect((await loadConfig({ file: projectPath(pathOf(name)), env })).warnings).toEqual([])
+    await using standIn = await startStandIn(name)
+    await using settings = await settingsFor(name, standIn)
+    const { OAP_APP_SECRET_FILE, OAP_TOKENS_ASSERTION_FILE } = settings.env
+    const env = { OAP_APP_SECRET_FILE, OAP_TOKENS_ASSERTION_FILE }
+    expect((await loadConfig({ file: settings.file, env })).warnings).toEqual([])
   })
 
   test.concurrent('cold, warm, another Org, a token that ended, one that is not linked', async () => {
@@ -92,9 +110,11 @@ describe.each(NAMES)('%s', (name) => {
   test('a sidecar of a minter gets the tokens, and has no secret', async () => {
     await using standIn = await startStandIn(name)
     const callers = KEY_CALLERS.replace(/orgs: \[acme.*?\]/, 'orgs: ["*"]')
-    const file = { 'proxy.yaml': readProjectFile(pathOf(name)) + callers }
-    const minter = await startMinter(standIn.service, placesOf(name, standIn), file)
-    const sidecar = await startSidecar(standIn.service, minter)
+    const minter = await startMinter(standIn.service, placesOf(name, standIn), filesOf(name, callers))
+    const { origin, tokens } = parse(readProjectFile(pathOf(name)))
+    const own = { ...filesOf(name), 'proxy.yaml': JSON.stringify({ origin: origin ?? {} }) }
+    const header = tokens.header === undefined ? {} : { 'tokens.header': tokens.header }
+    const sidecar = await startSidecar(standIn.service, minter, header, undefined, own)
     using app = new KeepAliveClient(sidecar.port)
     for (const id of [org, other, org]) {
       expect(JSON.parse((await app.get('/v1.0/things', id)).content)).toEqual({ org: id })
@@ -128,7 +148,7 @@ describe.each(NAMES)('%s', (name) => {
     const { path } = STAND_INS[name]
     const endpoint = settings.env['OAP_TOKENS_ENDPOINT']
       ?.replace(/^POST (https?:\/\/[^/]+)?/, '')
-      .replace('{orgId}', other)
+      .replace('{orgId}', parse(readProjectFile(pathOf(name))).orgs?.ids?.[other] ?? other)
     expect(endpoint).toMatch(path)
     const isBelow = 'isOnSameHost' in STAND_INS[name]
     expect(await explain({ file, org, operand: `POST ${endpoint}` }, env, print)).toBe(isBelow ? 1 : 0)
