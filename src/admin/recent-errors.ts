@@ -49,7 +49,10 @@ const instead = (code: ErrorCode, detail: string, isOfMinter = false) => {
 
 /** For the operator, where the advice to the client is none. */
 const FOR_OPERATOR: ReadonlyMap<Remedy, Remedy> = new Map([
-  instead('overloaded', 'Find out why the service is slow, or raise the limit that the last request names.'),
+  instead(
+    'overloaded',
+    'Find out why the service or the token endpoint is slow, or raise the limit that the last request names.',
+  ),
   instead('token_endpoint_unavailable', 'Correct the cause that the last request names. The proxy goes on trying.'),
   instead(
     'token_endpoint_rate_limited',

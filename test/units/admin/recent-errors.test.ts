@@ -58,7 +58,9 @@ test('a 401 to an upload that was too large to be repeated names its cause', () 
 
 test('overloaded has words for the operator', () => {
   const [report] = reported([{ status: 503, code: 'overloaded', reason: 'listen.maxInFlight' }])
-  expect(report?.detail).toBe('Find out why the service is slow, or raise the limit that the last request names.')
+  expect(report?.detail).toBe(
+    'Find out why the service or the token endpoint is slow, or raise the limit that the last request names.',
+  )
   expect(report?.examples[0]?.reason).toBe('listen.maxInFlight')
 })
 
