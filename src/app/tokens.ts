@@ -4,7 +4,7 @@ import assert from 'node:assert/strict'
 import * as clock from '../clock.ts'
 import { parseAppSecretFor } from '../config/files.ts'
 import type { Config } from '../config/schema.ts'
-import type { ErrorCode, TokenError } from '../errors.ts'
+import type { ErrorCode } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
@@ -120,10 +120,10 @@ export class TokenSide implements Part {
     )
   }
 
-  /** The token endpoint rejects the App, and has never accepted it; at a sidecar, as its minter says. */
+  /** The token endpoint rejects the App, and has never accepted it, or does so no longer; at a sidecar, as its minter says. */
   get seemCredentialsRejected(): boolean {
-    const isSaid = ({ error }: { error: TokenError }) => error.code === 'app_credentials_rejected'
-    return this.minter === undefined ? this.credentials?.areRejected === true : this.budget.troubled.some(isSaid)
+    const neverAccepted = this.minter === undefined ? this.credentials?.areRejected === true : this.budget.isAppUnknown
+    return neverAccepted || this.budget.isAppRevoked
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */

@@ -78,7 +78,10 @@ export function warningsOf(parts: WatchedParts): WarningChecks {
       const note = side.budget.troubled.find(({ error }) => error.trouble === 'credentials')?.error.note
       const says = note === undefined ? '' : ` ${note}`
       const call = endpointText({ baseUrl: config.baseUrl, endpoint: config.tokens.endpoint })
-      return `The token endpoint rejects the App credentials: it answers 401, or 400 with invalid_client.${says} Check appId, the App secret, and that they are for ${call}.`
+      const before = side.budget.isAppRevoked
+        ? ' It accepted them before, so they may have been revoked. Tokens that are held go on working.'
+        : ''
+      return `The token endpoint rejects the App credentials: it answers 401, or 400 with invalid_client.${before}${says} Check appId, the App secret, and that they are for ${call}.`
     },
     secret_refused() {
       return side.secretProblem

@@ -36,6 +36,8 @@ const REPEATS_MS = [150, 450] as const
 const FIRST_PAUSE_MS = 1_000
 const LONGEST_PAUSE_MS = { failure: 4_000, credentials: 4_000, limit: 300_000 } as const
 const REJECTED_MS = 60_000
+/** The App counts as revoked if 401s to Orgs that had a token have lasted so long, until none has come for the other time. */
+const REVOKED_MS = { after: 60_000, until: 300_000 } as const
 /** An Org that is not asked for any more is in trouble for so long after its pause. */
 const MEMORY_MS = 60_000
 const LOWEST_PACE = 1 / 10
@@ -58,6 +60,8 @@ export class Budget implements TokenSource {
   /** Until then, the App counts as rejected; monotonic milliseconds. */
   #rejectedUntil = 0
   #rejection: TokenError | undefined
+  /** 401s for Orgs that had a token, since the last call that succeeded; monotonic milliseconds. */
+  #ended: { readonly since: number; latest: number; readonly orgs: Set<OrgId> } | undefined
   /** The share of `mintRate` that is used. */
   pace = 1
 
@@ -95,6 +99,7 @@ export class Budget implements TokenSource {
         const withinMs = failure === undefined ? undefined : restMs()
         const token = await this.#source.mint(org, { ...options, withinMs })
         this.#answers = 'others'
+        this.#ended = undefined
         this.pace = Math.min(this.pace * 2, 1)
         this.#troubles.delete(org)
         return token
@@ -106,6 +111,7 @@ export class Budget implements TokenSource {
         const mayRepeat = error.trouble === 'failure' && error.retryAfterSeconds === undefined
         const isRepeated = mayRepeat && againMs < restMs(LATEST_CALL)
         if (error.code === 'app_credentials_rejected') this.#noteRejected(org, error, reason)
+        if (error.trouble === 'credentials' && options.replaces !== undefined) this.#noteEnded(org)
         this.#note(org, error, isRepeated)
         if (!isRepeated) throw error
       } finally {
@@ -167,6 +173,27 @@ export class Budget implements TokenSource {
     return this.#answers === 'credentials' && clock.now() < this.#rejectedUntil
   }
 
+  #noteEnded(org: OrgId): void {
+    const now = clock.now()
+    if (this.#ended !== undefined && now - this.#ended.latest > REVOKED_MS.until) this.#ended = undefined
+    this.#ended ??= { since: now, latest: now, orgs: new Set() }
+    this.#ended.latest = now
+    if (this.#ended.orgs.size < 2) this.#ended.orgs.add(org)
+  }
+
+  /** The endpoint accepted the App, and no longer does: one Org alone may have been unlinked. */
+  get isAppRevoked(): boolean {
+    if (this.#ended === undefined || this.#ended.orgs.size < 2) return false
+    const now = clock.now()
+    const { since, latest } = this.#ended
+    return now - since >= REVOKED_MS.after && now - latest <= REVOKED_MS.until
+  }
+
+  /** The endpoint has answered 401 alone since the start. */
+  get isAppUnknown(): boolean {
+    return this.#answers === 'credentials'
+  }
+
   #pauseMs({ trouble, retryAfterSeconds }: TokenError, pauses: number): number {
     if (trouble === 'refusal') return this.#options.refusalTtlMs
     if (retryAfterSeconds !== undefined) return retryAfterSeconds * 1_000
@@ -179,6 +206,7 @@ export class Budget implements TokenSource {
       if (only === undefined || error.trouble === only) this.#troubles.delete(org)
     }
     this.#rejectedUntil = 0
+    this.#ended = undefined
     if (only === undefined) this.pace = 1
   }
 

@@ -284,6 +284,39 @@ describe('a 401', () => {
     expect(await ask('c')).toBe(false)
   })
 
+  test('to Orgs that had a token: the App was accepted and is no longer, once that has lasted a minute for two of them', async () => {
+    const world = new World()
+    const { budget } = world
+    await world.call('a')
+    const replaces = new AccessToken('former', now())
+    const renew = async (org: string, behaviour: Behaviour = fails(REJECTED)) => {
+      world.endpoint.behave = () => behaviour
+      world.mint(org, { replaces })
+      await advance(10_000)
+    }
+    const lasting = async (...names: string[]) => {
+      for (let i = 0; i < 4; i += 1) for (const org of names) await renew(org)
+      return budget.isAppRevoked
+    }
+    expect(await lasting('a', 'a'), 'one Org may be unlinked').toBe(false)
+    await renew('b')
+    expect(budget.isAppRevoked).toBe(true)
+    await renew('b', {})
+    expect(budget.isAppRevoked, 'a call has succeeded').toBe(false)
+    expect(await lasting('a')).toBe(false)
+    await renew('b', fails(DOWN))
+    expect(budget.isAppRevoked).toBe(false)
+    expect(await lasting('a', 'b')).toBe(true)
+    await advance(300_000)
+    expect(budget.isAppRevoked, 'no 401 comes any more').toBe(false)
+    expect(await lasting('a', 'b')).toBe(true)
+    budget.resume('credentials')
+    expect(budget.isAppRevoked, 'a new secret').toBe(false)
+    for (const org of orgs(4, 'cold')) world.mint(org)
+    await advance(70_000)
+    expect(await lasting('a'), 'Orgs that never had a token may not be linked').toBe(false)
+  })
+
   test('once another answer came, it pauses its Org alone; a new secret ends that, and no other pause', async () => {
     const world = new World()
     await world.call('first', fails(REFUSED))
