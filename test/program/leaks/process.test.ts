@@ -18,10 +18,12 @@ import { spawnProxy } from '../../support/spawn-proxy.ts'
 import type { MintScript } from '../../support/token-endpoint.ts'
 
 const CALLER_KEY = randomSecret().replace('é', 'e')
+const SERVICE_KEY = randomSecret().replace('é', 'e')
+const ENDPOINT_KEY = randomSecret().replace('é', 'e')
 
 /** A token endpoint whose replies contain secrets, depending on the Org. */
 const mint: MintScript = (asked) => {
-  const told = asked.request.values('authorization').join()
+  const told = [...asked.request.values('authorization'), ...asked.request.values('x-endpoint-key')].join()
   switch (asked.org) {
     case 'refused':
       return { status: 403, reason: 'Forbidden', fields: ['X-Told', told], content: told }
@@ -64,12 +66,12 @@ const script: OriginScript = (seen, connection) => {
       connection.end()
       return undefined
     case '/v2/garbage':
-      connection.write(`${seen.values('authorization').join()}\r\n\r\n`)
+      connection.write(`${[...seen.values('authorization'), ...seen.values('x-service-key')].join()}\r\n\r\n`)
       connection.end()
       return undefined
     case '/v2/framing':
       connection.write(
-        `HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\nX: ${seen.values('authorization')}\r\n\r\n`,
+        `HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\nX: ${seen.values('authorization')}${seen.values('x-service-key')}\r\n\r\n`,
       )
       return undefined
     case '/v2/silent':
@@ -83,15 +85,24 @@ const script: OriginScript = (seen, connection) => {
 
 const served = serviceForFile({ mint, script, acceptsAnyToken: true })
 let service: Service
-let env: typeof served.env
+let env: typeof served.env & { readonly OAP_CONFIG?: string }
 let canaries: Canaries
 let secretFile: string
 
-beforeAll(() => {
+beforeAll(async () => {
   ;({ service, env } = served)
   secretFile = env.OAP_APP_SECRET_FILE
   canaries = canariesOf(service.tokens).add('caller key', CALLER_KEY)
+  canaries.add('key for the service', SERVICE_KEY).add('key for the endpoint', ENDPOINT_KEY)
+  const files = { 'service.key': SERVICE_KEY, 'endpoint.key': ENDPOINT_KEY, 'keys.yaml': KEYS }
+  for (const [name, text] of Object.entries(files)) await writeFile(join(secretFile, '..', name), text, { mode: 0o600 })
+  env = { ...env, OAP_CONFIG: join(secretFile, '../keys.yaml') }
 })
+
+const KEYS = `
+origin: { secretHeaders: { X-Service-Key: service.key } }
+tokens: { secretHeaders: { X-Endpoint-Key: endpoint.key } }
+`
 
 function expectClean(bytes: string | Uint8Array, where: string): void {
   expect(canaries.search(bytes), where).toEqual([])
@@ -179,7 +190,7 @@ const CRASH = `import { Socket } from 'node:net'
 let last = 'no mint'
 const { write } = Socket.prototype
 Socket.prototype.write = function (chunk, ...rest) {
-  if (String(chunk).includes('authorization: Basic')) last = String(chunk)
+  if (/X-Endpoint-Key/.test(chunk)) last = String(chunk)
   return write.call(this, chunk, ...rest)
 }
 process.on('SIGUSR2', () => {
