@@ -6,7 +6,7 @@
 
 import { readFile } from 'node:fs/promises'
 import { DEFAULT_ADMIN_ADDRESS, parseAddressOrOff } from '../config/address.ts'
-import { ConfigRefused, Unsuitable } from '../config/problem.ts'
+import { ConfigRefused, quoted, Unsuitable } from '../config/problem.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 
@@ -25,8 +25,7 @@ export async function loadAdminAddress({ file, env }: LoadOptions): Promise<List
     return parseAddressOrOff(text)
   } catch (error) {
     if (!(error instanceof Unsuitable)) throw error
-    const shown = text.includes('://') ? '' : `${JSON.stringify(text.slice(0, 60))} ` // a URL may hold a password
-    throw new ConfigRefused([{ at: KEY, source, message: shown + error.message }])
+    throw new ConfigRefused([{ at: KEY, source, message: `${quoted(text)} ${error.message}`.trimStart() }])
   }
 }
 

@@ -4,7 +4,7 @@ import { dirname, isAbsolute, resolve } from 'node:path'
 import { z } from 'zod'
 import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
-import { describeProblem, MAX_PROBLEMS, type Problem } from './problem.ts'
+import { describeProblem, MAX_PROBLEMS, type Problem, quoted } from './problem.ts'
 import { innermost, outsideName, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
 import { type Environment, isMapping, type SettingsFile } from './settings-file.ts'
 import { readEnvironment } from './sources.ts'
@@ -30,8 +30,6 @@ const NEVER_QUOTED: readonly string[] = [
   'origin.secretHeaders',
   'tokens.secretHeaders',
 ]
-/** Text with a URL, a query, a name and its value (`client_secret=…`, `X-Key: …`, JSON) may hold one, in whatever setting. */
-const MAY_HOLD_SECRET = /:\/\/|[=?"]|: /
 
 /** Their files have a watcher of their own, so no reload depends on them, unless it was refused because of them. */
 const WATCHED_ELSEWHERE: readonly string[] = ['appSecretFile', 'tokens.assertionFile']
@@ -164,7 +162,7 @@ export class Draft {
     // A file that is none of ours can have thousands of names, and each suggestion costs time.
     if (this.problems.length > MAX_PROBLEMS) return
     // One word on one line, even if the name contains blanks or line breaks.
-    const key = prefix + (/^[\w.$-]{1,64}$/.test(name) ? name : JSON.stringify(name.slice(0, 64)))
+    const key = prefix + (/^[\w.$-]{1,64}$/.test(name) ? name : quoted(name) || '(a name)')
     this.refuse(
       key,
       unknownName(
@@ -230,10 +228,8 @@ export class Draft {
       this.refuse(at, issue.message + (isLost ? `; paths here begin in ${resolve(folder)}` : ''))
       return
     }
-    const mayBeSecret = NEVER_QUOTED.includes(settingAt(at)?.key ?? at) || MAY_HOLD_SECRET.test(String(value))
-    const isQuoted = typeof value === 'string' && !mayBeSecret && !isMembers
-    const shown = isQuoted ? `${JSON.stringify(value.length > 60 ? `${value.slice(0, 60)}…` : value)} ` : ''
-    this.refuse(part, shown + issue.message)
+    const isQuoted = typeof value === 'string' && !NEVER_QUOTED.includes(settingAt(at)?.key ?? at) && !isMembers
+    this.refuse(part, `${isQuoted ? quoted(value) : ''} ${issue.message}`.trimStart())
   }
 }
 

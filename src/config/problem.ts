@@ -18,6 +18,15 @@ export function throwFaults(faults: readonly (readonly [isFault: boolean | undef
   if (told.length > 0) throw new Unsuitable(told.join('; '))
 }
 
+/** A URL, a query, or a name and its value (`client_secret=…`, `X-Key: …`, JSON): in whatever setting, it may be a secret. */
+const MAY_HOLD_SECRET = /:\/\/|[=?"]|: /
+
+/** On one line, and not long; empty for text that may hold a secret. */
+export function quoted(text: string): string {
+  if (MAY_HOLD_SECRET.test(text)) return ''
+  return JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text)
+}
+
 /** The place of a problem with the config file as a whole. */
 export const WHOLE_FILE = 'config file'
 

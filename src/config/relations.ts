@@ -7,6 +7,7 @@ import * as clock from '../clock.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
 import { isLoopback, isReadableOnTheWay } from './address.ts'
+import { quoted } from './problem.ts'
 import type { Config, declaration } from './schema.ts'
 import { DEFAULT_PATTERN, parseOrgPattern } from './types.ts'
 
@@ -150,7 +151,7 @@ function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
   if (names?.size === 0) refuse('orgs.ids', 'is empty, so no Org would be accepted: name the Orgs, or remove it')
   const owners = new Map<OrgId, OrgId>()
   for (const [name, id] of names ?? []) {
-    const named = `has ${JSON.stringify(name.slice(0, 64))}, which`
+    const named = `has ${quoted(name) || 'a name'}, which`
     if (parseOrgId(name, pattern) === undefined) refuse('orgs.ids', `${named} is not an org id (see orgs.pattern)`)
     if (parseOrgId(id, /^/) === undefined) refuse('orgs.ids', `${named} has an id with a character that no org id has`)
     if (owners.has(id)) refuse('orgs.ids', `${named} has the id of ${owners.get(id)}: give each Org one name`)
@@ -158,7 +159,7 @@ function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
   }
   for (const [key, ids = []] of Object.entries({ 'orgs.allow': allow, 'tokens.warm': tokens.warm })) {
     for (const id of ids) {
-      const named = `has ${JSON.stringify(id.slice(0, 64))}, which is not`
+      const named = `has ${quoted(id) || 'an entry'}, which is not`
       if (parseOrgId(id, pattern) === undefined) refuse(key, `${named} an org id (see orgs.pattern)`)
       else if (allow.length > 0 && !allow.includes(id)) refuse(key, `${named} in orgs.allow`)
       else if (names?.has(id) === false) refuse(key, `${named} in orgs.ids`)

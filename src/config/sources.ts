@@ -5,6 +5,7 @@
 
 import { parseSubnet } from '../http1/host.ts'
 import { Secret } from '../secret.ts'
+import { quoted } from './problem.ts'
 import type { ProxyVariables } from './schema.ts'
 import { settings, unknownName } from './settings.ts'
 import { CONFIG_VARIABLE, type Environment } from './settings-file.ts'
@@ -57,7 +58,7 @@ function noProxyWarnings(env: Environment): string[] {
     (entry) => /[*/]/.test(entry.replace(/^\*(\.|$)/, '')) && parseSubnet(entry) === undefined,
   )
   return unknown.map(
-    (entry) => `NO_PROXY has ${JSON.stringify(entry)}, which matches nothing: write a name, *.name or a subnet`,
+    (entry) => `NO_PROXY has ${quoted(entry) || 'an entry'}, which matches nothing: write a name, *.name or a subnet`,
   )
 }
 

@@ -215,6 +215,7 @@ describe('a wrong configuration', () => {
     ['TOKENS_ENDPOINT', 'PATCH /token?code=hunter2'],
     ['ROUTES_ALLOW', 'Authorization: hunter2'],
     ['LOG_LEVEL', 'password=hunter2'],
+    ['ORGS_ALLOW', 'client_secret=hunter2/x'],
   ])('a value that may hold a secret is not repeated either: OAP_%s=%s', async (name, text) => {
     const lines = await refusalWith({ [`OAP_${name}`]: text })
     expect(lines.join()).toContain(`(OAP_${name})`)
@@ -255,6 +256,13 @@ describe('the environment', () => {
     expect(await refusalWith({ OAP_CALLERS: 'a' })).toEqual([
       'callers (OAP_CALLERS): is not a list, and only a config file can hold one',
     ])
+  })
+
+  test('an entry of NO_PROXY that may hold a password is not repeated', async () => {
+    const env = { OAP_ORIGIN_PROXY_FROM_ENV: 'true', NO_PROXY: 'http://me:hunter2@internal.example/' }
+    const { warnings } = await loadWith(env)
+    expect(warnings.join()).toContain('NO_PROXY has an entry, which matches nothing')
+    expect(warnings.join()).not.toContain('hunter2')
   })
 
   test.each([
