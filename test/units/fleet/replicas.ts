@@ -78,6 +78,7 @@ export function passed(ms: number): Promise<void> {
 interface ReplicaOptions extends StoreSettings {
   readonly secret?: string
   readonly mintTimeoutMs?: number
+  readonly sharedAs?: (org: OrgId) => string
 }
 
 export class Replica implements AsyncDisposable {
@@ -85,7 +86,11 @@ export class Replica implements AsyncDisposable {
   readonly told: Told
   readonly #source: TokenSource
 
-  constructor(port: number, endpoint: Endpoint, { secret, mintTimeoutMs = 20_000, ...settings }: ReplicaOptions = {}) {
+  constructor(
+    port: number,
+    endpoint: Endpoint,
+    { secret, mintTimeoutMs = 20_000, sharedAs = (org) => org, ...settings }: ReplicaOptions = {},
+  ) {
     const { observer, ...told } = recorder()
     this.told = told
     this.fleet = new Fleet({
@@ -95,7 +100,7 @@ export class Replica implements AsyncDisposable {
       appSecret: new Secret(secret ?? 'the secret'),
       store: { ...optionsFor(port, settings), observer },
       mintTimeoutMs,
-      sharedAs: (org) => org,
+      sharedAs,
     })
     this.#source = this.fleet.inFrontOf({
       mint: (org) => endpoint.mint(org),

@@ -54,6 +54,23 @@ async function untilPublished(count = 1): Promise<string[]> {
 }
 
 describe.skipIf(lacks('redis-server'))('replicas with one store', () => {
+  test('a token is not told if the Org has become another one meanwhile, neither as this one nor as that', async () => {
+    let id = '4711'
+    const sharedAs = (org: OrgId) => `${org} ${id}`
+    endpoint.gate = new Gate()
+    await using replicas = await Replica.start(2, server.port, endpoint, { sharedAs })
+    const [one, two] = replicas
+    const minted = one?.text('acme')
+    await untilHeld()
+    id = '4712'
+    endpoint.gate.open()
+    expect(await minted).toBe('acme.1')
+    await untilFree()
+    expect([await tokenKeys(), await two?.text('acme')]).toEqual([[], 'acme.2'])
+    id = '4711'
+    expect(await two?.text('acme')).toBe('acme.3')
+  })
+
   test('20 cold replicas mint once, and all get that token', async () => {
     await using replicas = await Replica.start(20, server.port, endpoint)
     const tokens = await Promise.all(replicas.map((replica) => replica.text('acme')))
