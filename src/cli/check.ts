@@ -85,7 +85,7 @@ async function tryMint(text: string, config: Config): Promise<{ lines: string[];
 }
 
 const askProbe = (org: OrgId) =>
-  `Check baseUrl, tokens.endpoint and tokens.field: "org-access-proxy probe --org ${org}" shows the method that it takes, and the members of its answer.`
+  `Check what it answers, then baseUrl, tokens.endpoint and tokens.field: "org-access-proxy probe --org ${org}" shows the method that it takes, and the members of its answer.`
 
 /** Resolves with the problem, or undefined. */
 async function tryFleetStore(config: Config): Promise<string | undefined> {
