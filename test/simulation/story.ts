@@ -321,7 +321,7 @@ class Author {
   #size(): number {
     const random = this.#random
     if (random.chance(0.2)) return 0
-    return Math.floor(random.spread(1, random.chance(0.3) ? 1_000_000 : 10_000))
+    return Math.floor(random.spread(1, random.pick([5_000, 5_000, 5_000, 50_000, 50_000, 800_000])))
   }
 
   /** Whatever the size, it takes some seconds at most. */

@@ -1,13 +1,19 @@
 /** Content that tells whose it is, and where in it one is. */
 
 const BLOCK = 16
+/** Whoever sends it and whoever compares it need the same. */
+const made = new Map<string, Buffer>()
 
 /** `length` octets that belong to `label`, of at most 7 characters. */
 export function contentOf(label: string, length: number): Buffer {
+  const known = made.get(label)
+  if (known !== undefined && known.length >= length) return known.subarray(0, length)
+  if (made.size > 1_000) made.clear()
   const blocks = Math.ceil(length / BLOCK)
   const bytes = Buffer.allocUnsafe(blocks * BLOCK)
   const name = label.padEnd(7, '.')
   for (let i = 0; i < blocks; i++) bytes.write(`${name}:${i.toString(36).padStart(7, '0')}\n`, i * BLOCK, 'latin1')
+  made.set(label, bytes)
   return bytes.subarray(0, length)
 }
 

@@ -103,7 +103,9 @@ export class Network {
   /** Of at most `most` octets. */
   segmentOf(line: Line, most: number): number {
     if (this.#random.chance(0.5)) return Math.min(most, line.segmentBytes)
-    return Math.min(most, Math.ceil(this.#random.spread(1, line.segmentBytes)))
+    // Of much, no crumbs: they only take time.
+    const least = Math.max(1, Math.min(most / 16, line.segmentBytes / 4))
+    return Math.min(most, Math.ceil(this.#random.spread(least, line.segmentBytes)))
   }
 }
 
@@ -116,8 +118,7 @@ export class Endpoint {
   /** Called whenever something changes for the program. */
   onChange: () => void = () => undefined
   // Towards the peer:
-  readonly #unsent: Buffer[] = []
-  #unsentBytes = 0
+  readonly #unsent = new ByteQueue()
   /** On the way: they take room in both buffers. */
   #flyingBytes = 0
   #lastArrivalAt = 0
@@ -125,8 +126,7 @@ export class Endpoint {
   hasShutDown = false
   #isEndSent = false
   // From the peer:
-  readonly #received: Buffer[] = []
-  #receivedBytes = 0
+  readonly #received = new ByteQueue()
   hasEnd = false
   /** To be told once, by the next call. */
   #error: Errno | undefined
@@ -156,7 +156,7 @@ export class Endpoint {
   // ---- what the program sees
 
   get isReadable(): boolean {
-    return this.#receivedBytes > 0 || this.hasEnd || this.isReset
+    return this.#received.bytes > 0 || this.hasEnd || this.isReset
   }
 
   /** As epoll tells it: with a third of the buffer free. */
@@ -170,31 +170,22 @@ export class Endpoint {
   }
 
   get unreadBytes(): number {
-    return this.#receivedBytes
+    return this.#received.bytes
   }
 
   /** The peer has not got them yet. */
   get unsentBytes(): number {
-    return this.#unsentBytes + this.#flyingBytes
+    return this.#unsent.bytes + this.#flyingBytes
   }
 
   get #room(): number {
-    return Math.max(0, this.line.sendBytes - this.#unsentBytes - this.#flyingBytes)
+    return Math.max(0, this.line.sendBytes - this.#unsent.bytes - this.#flyingBytes)
   }
 
   /** At most `most` octets; undefined if there are none yet. */
   read(most: number): Buffer | 'end' | Errno | undefined {
-    if (this.#receivedBytes > 0) {
-      const pieces: Buffer[] = []
-      let left = most
-      for (let first = this.#received[0]; first !== undefined && left > 0; first = this.#received[0]) {
-        if (first.length <= left) this.#received.shift()
-        else this.#received[0] = first.subarray(left)
-        pieces.push(first.subarray(0, left))
-        left -= Math.min(first.length, left)
-      }
-      const bytes = Buffer.concat(pieces)
-      this.#receivedBytes -= bytes.length
+    if (this.#received.bytes > 0) {
+      const bytes = this.#received.take(most)
       if (this.#peer !== undefined) this.#peer.#transmit()
       return bytes
     }
@@ -214,8 +205,7 @@ export class Endpoint {
     if (this.isReset || this.hasShutDown) return this.#takeError() ?? 'EPIPE'
     const length = Math.min(bytes.length, this.#room)
     if (length === 0) return 0
-    this.#unsent.push(Buffer.from(bytes.subarray(0, length)))
-    this.#unsentBytes += length
+    this.#unsent.add(Buffer.from(bytes.subarray(0, length)))
     this.#transmit()
     return length
   }
@@ -233,7 +223,7 @@ export class Endpoint {
     this.isClosed = true
     this.onChange = () => undefined
     this.#network.open.delete(this)
-    if (this.#receivedBytes > 0) this.#sendReset()
+    if (this.#received.bytes > 0) this.#sendReset()
     else if (!this.isReset) this.shutdown()
   }
 
@@ -251,10 +241,10 @@ export class Endpoint {
     const peer = this.#peer
     if (peer === undefined || this.#isEndSent || this.isReset) return
     for (;;) {
-      const window = peer.isClosed ? Number.POSITIVE_INFINITY : peer.line.receiveBytes - peer.#receivedBytes
-      const most = Math.min(this.#unsentBytes, window - this.#flyingBytes)
+      const window = peer.isClosed ? Number.POSITIVE_INFINITY : peer.line.receiveBytes - peer.#received.bytes
+      const most = Math.min(this.#unsent.bytes, window - this.#flyingBytes)
       if (most <= 0) break
-      const segment = this.#takeUnsent(this.#network.segmentOf(this.line, most))
+      const segment = this.#unsent.take(this.#network.segmentOf(this.line, most))
       this.#flyingBytes += segment.length
       this.#send(() => {
         this.#flyingBytes -= segment.length
@@ -263,23 +253,10 @@ export class Endpoint {
         this.#transmit()
       })
     }
-    if (this.hasShutDown && this.#unsentBytes === 0) {
+    if (this.hasShutDown && this.#unsent.bytes === 0) {
       this.#isEndSent = true
       this.#send(() => peer.#ended())
     }
-  }
-
-  #takeUnsent(length: number): Buffer {
-    const pieces: Buffer[] = []
-    let left = length
-    for (let first = this.#unsent[0]; first !== undefined && left > 0; first = this.#unsent[0]) {
-      if (first.length <= left) this.#unsent.shift()
-      else this.#unsent[0] = first.subarray(left)
-      pieces.push(first.subarray(0, left))
-      left -= Math.min(first.length, left)
-    }
-    this.#unsentBytes -= length
-    return Buffer.concat(pieces)
   }
 
   /** Packets keep their order. */
@@ -298,8 +275,7 @@ export class Endpoint {
       this.#sendReset()
       return
     }
-    this.#received.push(segment)
-    this.#receivedBytes += segment.length
+    this.#received.add(segment)
     this.onChange()
   }
 
@@ -326,7 +302,44 @@ export class Endpoint {
   }
 
   #dropUnsent(): void {
-    this.#unsent.length = 0
-    this.#unsentBytes = 0
+    this.#unsent.take(this.#unsent.bytes)
+  }
+}
+
+/** Bytes in order. */
+class ByteQueue {
+  #pieces: Buffer[] = []
+  /** Of the first piece that is left. */
+  #at = 0
+  bytes = 0
+
+  add(piece: Buffer): void {
+    this.#pieces.push(piece)
+    this.bytes += piece.length
+  }
+
+  /** At most `most` octets. */
+  take(most: number): Buffer {
+    const taken: Buffer[] = []
+    let left = Math.min(most, this.bytes)
+    this.bytes -= left
+    while (left > 0) {
+      const first = this.#pieces[this.#at] as Buffer
+      if (first.length <= left) {
+        taken.push(first)
+        left -= first.length
+        this.#at++
+      } else {
+        taken.push(first.subarray(0, left))
+        this.#pieces[this.#at] = first.subarray(left)
+        left = 0
+      }
+    }
+    if (this.#at === this.#pieces.length || this.#at > 1_000) {
+      this.#pieces = this.#pieces.slice(this.#at)
+      this.#at = 0
+    }
+    const [only] = taken
+    return taken.length === 1 && only !== undefined ? only : Buffer.concat(taken)
   }
 }
