@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { play } from './stage.ts'
 import { storyOf } from './story.ts'
+import { compareWithReal } from './world/compare.ts'
 import { ProxyProcess } from './world/program.ts'
 
 const [, , folder = '', ...args] = process.argv
@@ -15,7 +16,8 @@ const { values } = parseArgs({
     from: { type: 'string', default: '1' },
     count: { type: 'string' },
     seconds: { type: 'string', default: '60' },
-    trace: { type: 'boolean', default: false },
+    /** Compares the world with real sockets, and does nothing else. */
+    world: { type: 'boolean', default: false },
   },
 })
 ProxyProcess.load(readFileSync(join(folder, 'program.cjs'), 'utf8'))
@@ -23,7 +25,14 @@ process.on('unhandledRejection', (error) => {
   console.error('unhandled rejection', error)
   process.exit(2)
 })
-setImmediate(run)
+if (values.world) await compare()
+else setImmediate(run)
+
+async function compare(): Promise<void> {
+  const differences = await compareWithReal((name) => console.log(name))
+  for (const difference of differences) console.log(`\nDIFFERENT: ${difference}`)
+  process.exitCode = differences.length > 0 ? 1 : 0
+}
 
 function run(): void {
   const from = Number(values.seed ?? values.from)

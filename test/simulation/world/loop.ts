@@ -83,8 +83,9 @@ export class Loop {
   }
 
   turn(): void {
-    if (!this.#isInterrupted) this.#poll()
+    const isInterrupted = this.#isInterrupted
     this.#isInterrupted = false
+    if (!isInterrupted) this.#poll()
     const immediates = this.#immediates
     this.#immediates = []
     for (const immediate of immediates) if (!immediate.isCleared) this.call(immediate.run)
