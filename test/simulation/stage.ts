@@ -90,7 +90,7 @@ function perform(stage: Stage): void {
   const watch = new Watch(stage)
   world.run(LONGEST_MS, () => clients.every(({ isDone }) => isDone))
   // Tunnels that have an end coming.
-  world.run(world.now + 40_000, () => false)
+  world.run(world.now + 60_000)
   watch.close()
   judge(stage)
   for (const client of clients) client.leave()

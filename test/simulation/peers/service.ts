@@ -163,8 +163,11 @@ class ServiceConnection {
     else this.#wire.reset()
   }
 
+  /** For its first request, it gives a connection more time. */
   #startIdling(): void {
-    this.#takeIdleBack = this.#service.world.after(this.#service.story.service.idleMs, () => this.#close())
+    const { isCalm, story, world } = this.#service
+    const idleMs = isCalm || this.#requests === 0 ? 60_000 : story.service.idleMs
+    this.#takeIdleBack = world.after(idleMs, () => this.#close())
   }
 
   #head({ start, fields }: Head): boolean {
