@@ -140,9 +140,8 @@ export class AnswerReader {
       try {
         const { token, statedLifeMs } = readTokenReply(answer, field, nowMs)
         this.#hasSucceeded = true
-        // The life may have begun with the call: no end is late. One that has passed is none.
-        const restMs = statedLifeMs - tookMs
-        return new AccessToken(token, clock.now(), restMs > 0 ? restMs : undefined)
+        // The life may have begun with the call: no end is late.
+        return new AccessToken(token, clock.now(), Math.max(statedLifeMs - tookMs, 0))
       } catch (error) {
         if (!(error instanceof NoUsableToken)) throw error
         return failure('token_response_invalid', ` without a usable ${field.join('.')} to ${url}: ${error.message}`)

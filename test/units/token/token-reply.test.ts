@@ -156,7 +156,7 @@ describe('the end that the answer states', () => {
       expect(dated, 'shortened by the time of the call').toHaveProperty('statedLifeMs', 299_000)
     }
     expect(meaningOf(200, [], content, 1_000, ISSUED_AT)).toHaveProperty('statedLifeMs', 299_000)
-    expect(meaningOf(200, [], content, 300_000, ISSUED_AT)).toHaveProperty('statedLifeMs', Number.POSITIVE_INFINITY)
+    expect(meaningOf(200, [], content, 300_000, ISSUED_AT)).toHaveProperty('statedLifeMs', 0)
     const late = meaningOf(200, [], content, 1_000, ISSUED_AT + 3_600_000)
     expect(late).toHaveProperty('statedLifeMs', Number.POSITIVE_INFINITY)
   })
