@@ -36,7 +36,7 @@ async function atMinter(service: Service): Promise<Place> {
 }
 
 async function atListener(service: Service): Promise<Place> {
-  const proxy = await startProxy(service, {}, FILES)
+  const proxy = await startProxy(service, { 'tokens.mintTimeout': '4s' }, FILES)
   const as = (key: string) => async (org: string) => {
     const head = `GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: ${org}\r\nX-Proxy-Key: ${key}\r\n\r\n`
     return outcomeOf(await request(proxy.port, head))
