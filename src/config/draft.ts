@@ -20,16 +20,7 @@ export interface Given {
 }
 
 /** Never quoted in a message: each could hold a secret in the wrong place. */
-const NEVER_QUOTED: readonly string[] = [
-  'appId',
-  'appSecret',
-  'baseUrl',
-  'callers',
-  'fleet.store',
-  'minter.url',
-  'origin.secretHeaders',
-  'tokens.secretHeaders',
-]
+const NEVER_QUOTED = /^(?:appId|appSecret|baseUrl|callers|fleet\.store|minter\.url|(?:origin|tokens)\.secretHeaders)$/
 
 /** Their files have a watcher of their own, so no reload depends on them, unless it was refused because of them. */
 const WATCHED_ELSEWHERE: readonly string[] = ['appSecretFile', 'tokens.assertionFile']
@@ -228,7 +219,7 @@ export class Draft {
       this.refuse(at, issue.message + (isLost ? `; paths here begin in ${resolve(folder)}` : ''))
       return
     }
-    const isQuoted = typeof value === 'string' && !NEVER_QUOTED.includes(settingAt(at)?.key ?? at) && !isMembers
+    const isQuoted = typeof value === 'string' && !NEVER_QUOTED.test(settingAt(at)?.key ?? at) && !isMembers
     this.refuse(part, `${isQuoted ? quoted(value) : ''} ${issue.message}`.trimStart())
   }
 }

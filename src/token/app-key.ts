@@ -12,8 +12,6 @@ import { jwtLifeMs } from './token-reply.ts'
 export const APP_AUTHS = ['basic', 'form', 'jwt', 'assertion'] as const
 export type AppAuth = (typeof APP_AUTHS)[number]
 
-/** Of signatures, by what the key is; for RSA, the first one unless the settings name the other. */
-const ALGORITHMS_OF = { rsa: ['RS256', 'PS256'], p256: ['ES256'], ed25519: ['EdDSA'] } as const
 export const ALGORITHMS = ['RS256', 'PS256', 'ES256', 'EdDSA'] as const
 export type Algorithm = (typeof ALGORITHMS)[number]
 
@@ -107,23 +105,20 @@ async function sign(
   const { SignJWT } = await import('jose')
   const [usual] = algorithmsOf(secret)
   if (usual === undefined) throw new TypeError('not a key for signatures') // the configuration was checked
-  const thumbprint = thumbprintIn(secret)
+  const [certificate] = CERTIFICATE.exec(secret.reveal()) ?? []
   const header = {
     alg: algorithm ?? usual,
     typ: 'JWT',
     ...(keyId !== undefined && { kid: keyId }),
-    ...(thumbprint !== undefined && { 'x5t#S256': thumbprint }),
+    ...(certificate !== undefined && { 'x5t#S256': thumbprintOf(certificate) }),
   }
   return await new SignJWT(claims).setProtectedHeader(header).sign(createPrivateKey(secret.reveal()))
 }
 
 const CERTIFICATE = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/
 
-/** Of the certificate beside the key, if there is one (RFC 7515 §4.1.8). */
-function thumbprintIn(secret: Secret): string | undefined {
-  const [pem] = CERTIFICATE.exec(secret.reveal()) ?? []
-  return pem && createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
-}
+/** RFC 7515 §4.1.8 */
+const thumbprintOf = (pem: string) => createHash('sha256').update(new X509Certificate(pem).raw).digest('base64url')
 
 export const isPem = (secret: Secret) => /^-----BEGIN /m.test(secret.reveal())
 
@@ -135,14 +130,14 @@ export function lifeLeft(jwt: Secret): number {
   return jwtLifeMs(jwt.reveal(), clock.day())
 }
 
-/** Of the signatures that a private key in PEM makes; empty if it is none, is encrypted, or is of another kind. */
+/** Of the signatures that a private key in PEM makes, the usual one first; empty if it is none, is encrypted, or is of another kind. */
 export function algorithmsOf(secret: Secret): readonly Algorithm[] {
   try {
     const { asymmetricKeyType, asymmetricKeyDetails } = createPrivateKey(secret.reveal())
-    if (asymmetricKeyType === 'ed25519') return ALGORITHMS_OF.ed25519
-    if (asymmetricKeyType === 'ec' && asymmetricKeyDetails?.namedCurve === 'prime256v1') return ALGORITHMS_OF.p256
+    if (asymmetricKeyType === 'ed25519') return ['EdDSA']
+    if (asymmetricKeyType === 'ec' && asymmetricKeyDetails?.namedCurve === 'prime256v1') return ['ES256']
     // RFC 7518 §3.3
-    return asymmetricKeyType === 'rsa' && (asymmetricKeyDetails?.modulusLength ?? 0) >= 2048 ? ALGORITHMS_OF.rsa : []
+    return asymmetricKeyType === 'rsa' && (asymmetricKeyDetails?.modulusLength ?? 0) >= 2048 ? ['RS256', 'PS256'] : []
   } catch {
     return []
   }
