@@ -27,7 +27,7 @@ interface Place {
 }
 
 async function atMinter(service: Service): Promise<Place> {
-  const minter = await startMinter(service, {}, FILES)
+  const minter = await startMinter(service, { 'tokens.mintTimeout': '4s' }, FILES)
   const sidecar = await startSidecar(service, minter, {}, REPORTS_KEY)
   return {
     asThief: (org) => ask(minter.minterPort, { key: BILLING_KEY, org }),
