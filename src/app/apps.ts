@@ -43,6 +43,7 @@ export function openApps(
     tellsTime: listen.serverTiming,
     repeatMemory,
     tunnels,
+    idleTimeoutMs: listen.idleTimeoutMs,
   }
   const newRequestId = requestIds()
   const reception = new Reception({

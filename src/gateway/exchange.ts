@@ -41,6 +41,8 @@ export interface Gateway {
   readonly repeatMemory: RepeatMemory
   /** Those that are open. */
   readonly tunnels: Set<Tunnel>
+  /** For a side of a tunnel that takes nothing. */
+  readonly idleTimeoutMs: number
 }
 
 /** Methods that may be carried out twice (RFC 9110 §9.2.2, §18.2). Nobody knows of others whether they may. */

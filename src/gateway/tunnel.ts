@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import * as clock from '../clock.ts'
 import type { Client } from '../listener/request-handler.ts'
 import { keepReading } from '../origin/request-writer.ts'
+import { resetConnection } from '../reset.ts'
 import {
   type GatewayObserver,
   type RequestRecord,
@@ -12,10 +13,10 @@ import {
   tunnelRecordOf,
 } from './request-record.ts'
 
-/** When one side has ended, the other has so long to send something or to end. Each piece that moves gives it as long again. */
+/** When one side has ended, the other has so long to send or take something, or to end. Each piece that moves gives it as long again. */
 const END_MS = 10_000
-/** Between two looks at a side that is not read, because the other takes nothing. */
-const PROBE_MS = 1_000
+/** Between two looks at a tunnel of which one side has ended, or takes less than the other sends. */
+const LOOK_MS = 1_000
 
 /** A side of a tunnel, and the bytes that have come from it already. */
 interface Opened {
@@ -29,6 +30,8 @@ interface TunnelKeeper {
   readonly observer: GatewayObserver
   /** Those that are open. */
   readonly tunnels: Set<Tunnel>
+  /** Bytes wait for so long for a side that takes nothing. */
+  readonly idleTimeoutMs: number
 }
 
 /**
@@ -47,23 +50,44 @@ export class Tunnel {
   leftAt: number | undefined
   #reason: TunnelEnd['reason'] = 'closed'
   #isOver = false
-  /** Runs since one side has ended. */
-  #timer: clock.Delay | undefined
+  /** Running time: the last bytes came, or were taken, since one side has ended. */
+  #movedAt = 0
+  /** Set while one side has ended, or bytes wait for one. */
+  #looking: clock.Timer | undefined
 
   /** `client`: from `connection`. */
   constructor(keeper: TunnelKeeper, record: RequestRecord, connection: Client, client: Opened, service: Opened) {
     this.#keeper = keeper
     this.record = tunnelRecordOf(record)
     this.#connection = connection
-    this.#client = new Side(this, client)
-    this.#service = new Side(this, service)
+    this.#client = new Side(this, client, () => connection.reset())
+    this.#service = new Side(this, service, () => resetConnection(service.socket, service.carrier))
     keeper.tunnels.add(this)
     this.#client.copyTo(this.#service)
     this.#service.copyTo(this.#client)
   }
 
   moved(): void {
-    this.#timer?.restart()
+    if (this.leftAt !== undefined) this.#movedAt = clock.runningTime()
+  }
+
+  watch(): void {
+    this.#looking ??= clock.every(LOOK_MS, () => this.#look(clock.runningTime()))
+  }
+
+  #look(now: number): void {
+    const sides = [this.#client, this.#service]
+    if (sides.some((side) => side.look(now))) this.moved()
+    const slow = sides.filter(({ holdsBytes }) => holdsBytes)
+    const stuck = slow.find(({ takenAt }) => now - takenAt >= this.#keeper.idleTimeoutMs)
+    if (stuck !== undefined) this.#expired(stuck)
+    else if (slow.length === 0 && this.leftAt === undefined) this.#stopLooking()
+    else if (slow.length === 0 && now - this.#movedAt >= END_MS) this.#expired()
+  }
+
+  #stopLooking(): void {
+    this.#looking?.cancel()
+    this.#looking = undefined
   }
 
   /** This side sends no more. */
@@ -73,14 +97,15 @@ export class Tunnel {
     this.#endedBy = isOurs ? 'proxy' : side === this.#client ? 'client' : 'service'
     this.#reason = isOurs ? 'closed' : reason
     this.leftAt = clock.now()
-    this.#timer = clock.after(END_MS, () => this.#expired())
+    this.moved()
+    this.watch()
   }
 
   sideClosed(side: Side): void {
     this.sideEnded(side, 'broken')
     if (this.#isOver || !this.#client.socket.destroyed || !this.#service.socket.destroyed) return
     this.#isOver = true
-    this.#timer?.cancel()
+    this.#stopLooking()
     this.#keeper.tunnels.delete(this)
     this.#keeper.observer.tunnelEnded?.(this.record, {
       endedBy: this.#endedBy ?? 'proxy',
@@ -91,10 +116,14 @@ export class Tunnel {
     })
   }
 
-  #expired(): void {
+  /** `stuck`: bytes for this side are dropped. Then neither may take the end for a clean one. */
+  #expired(stuck?: Side): void {
+    if (stuck !== undefined) this.sideEnded(stuck)
     this.#reason = 'timeout'
-    this.#client.socket.destroy()
-    this.#service.socket.destroy()
+    for (const side of [this.#client, this.#service]) {
+      if (stuck === undefined) side.socket.destroy()
+      else side.reset()
+    }
   }
 }
 
@@ -102,67 +131,71 @@ class Side {
   readonly #tunnel: Tunnel
   readonly socket: Socket
   readonly #carrier: Socket
+  readonly reset: () => void
   /** It has sent. */
   bytes = 0
   /**
    * A side may send its last frame, and close without reading the rest. The rest is dropped, and the side is read to its end.
    */
   #takesNoMore = false
-  /** Set while it is not read. */
-  #probing: clock.Timer | undefined
+  /** Of the bytes for it, the system had taken so many at the last look. */
+  #taken = 0
+  /** Running time: a look saw that it takes something, or has nothing to take. */
+  takenAt = 0
 
-  constructor(tunnel: Tunnel, { socket, carrier, firstBytes }: Opened) {
+  constructor(tunnel: Tunnel, { socket, carrier, firstBytes }: Opened, reset: () => void) {
     this.#tunnel = tunnel
+    this.reset = reset
     this.socket = socket
     this.#carrier = carrier
     if (firstBytes !== undefined && firstBytes.length > 0) socket.unshift(firstBytes) // before all others
   }
 
-  copyTo({ socket: to }: Side): void {
+  copyTo(other: Side): void {
+    const to = other.socket
     const { socket } = this
     const tunnel = this.#tunnel
     keepReading(socket, (done) => {
       this.#takesNoMore = true
       done()
       // Nobody takes what it has sent.
-      if (socket.readableEnded || this.#probing !== undefined) socket.destroy()
+      if (socket.readableEnded || socket.isPaused()) socket.destroy()
     })
     socket.on('data', (bytes: Buffer) => {
       this.bytes += bytes.length
       tunnel.moved()
-      if (!to.write(bytes)) this.#pause()
+      if (!to.write(bytes)) socket.pause()
+      if (other.holdsBytes) tunnel.watch()
     })
-    to.on('drain', () => {
-      tunnel.moved()
-      this.#resume()
-    })
+    to.on('drain', () => socket.resume())
     socket.once('end', () => {
       tunnel.sideEnded(this)
       if (this.#takesNoMore) socket.destroy()
       else to.end()
     })
     socket.once('close', () => {
-      this.#probing?.cancel()
+      tunnel.sideClosed(this)
       // Behind an end, `to` still has to send what it holds.
       if (socket.readableEnded) to.destroySoon()
+      else if (other.holdsBytes) other.reset()
       else to.destroy()
-      tunnel.sideClosed(this)
     })
     socket.resume()
   }
 
-  /** While it is not read, a reset shows only when something is written, and TLS hides it. */
-  #pause(): void {
-    const { socket } = this
-    socket.pause()
-    this.#probing ??= clock.every(PROBE_MS, () => {
-      if (socket.writableLength === 0 && !socket.writableEnded) this.#carrier.write('')
-    })
+  get holdsBytes(): boolean {
+    return this.socket.writableLength > 0
   }
 
-  #resume(): void {
-    this.#probing?.cancel()
-    this.#probing = undefined
-    this.socket.resume()
+  /** Returns true if it has taken something since the last look. */
+  look(now: number): boolean {
+    const { socket } = this
+    const taken = socket.bytesWritten - socket.writableLength
+    const hasTaken = taken !== this.#taken
+    if (hasTaken || !this.holdsBytes) this.takenAt = now
+    this.#taken = taken
+    // While it is not read, a reset shows only when something is written, and TLS hides it.
+    if (socket.isPaused() && !this.holdsBytes && !socket.writableEnded) this.#carrier.write('')
+    return hasTaken
   }
 }

@@ -8,6 +8,7 @@ import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
 import type { OrgId } from '../org-id.ts'
 import { Pieces } from '../pieces.ts'
+import { resetConnection } from '../reset.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse, type LastWrites } from './client-response.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from './request-handler.ts'
@@ -380,14 +381,8 @@ export class ClientConnection implements Client, RequestEvents {
    * broken response for a complete one. A unix socket has no reset, and closes.
    */
   reset(): void {
-    const carrier = this.#carrier
-    if (!this.isOnSocket && !carrier.destroyed) {
-      // `resetAndDestroy` first ends our side, which would send a FIN.
-      Object.assign(carrier, { end: () => carrier })
-      carrier.resetAndDestroy()
-    }
-    carrier.destroy()
-    this.socket.destroy()
+    if (this.isOnSocket) this.socket.destroy()
+    else resetConnection(this.socket, this.#carrier)
   }
 
   breakOff(): void {

@@ -73,6 +73,8 @@ export interface Client extends Peer {
   releaseInput(request: RequestInProgress): void
   pauseContent(): void
   resumeContent(): void
+  /** Breaks the connection off: with a reset, where there is one. */
+  reset(): void
   /** Takes no more requests. */
   finish(): void
   /** Since `finish`, or since the connection was broken off here. */

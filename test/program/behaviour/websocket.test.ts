@@ -111,6 +111,21 @@ test('half-close by the service: bytes that the client still sends arrive', asyn
   await service.origin.waitFor(() => connection.peerEnd === 'fin', 'the FIN at the origin')
 })
 
+/** Its state and its timer, as Linux has them: 01 is open, 08 has got an end. Undefined behind a reset. */
+async function stateOf({
+  localPort = 0,
+  remotePort = 0,
+}: {
+  localPort: number | undefined
+  remotePort: number | undefined
+}) {
+  const port = (number: number) => number.toString(16).toUpperCase().padStart(4, '0')
+  const row = new RegExp(`:${port(localPort)} \\w+:${port(remotePort)} (\\w\\w) \\S+ (\\w\\w):`)
+  const tables = await Promise.all(['tcp', 'tcp6'].map((name) => readFile(`/proc/net/${name}`, 'latin1')))
+  const [, state, timer] = row.exec(tables.join('')) ?? []
+  return state && `${state} ${timer}`
+}
+
 /** Sends until the system takes no more. */
 async function fill(socket: Socket): Promise<void> {
   const piece = Buffer.alloc(1024 * 1024, 'x')
@@ -161,6 +176,41 @@ describe.each(['client', 'service'] as const)('a %s that ends while the other si
     expect(told).toMatchObject(side === 'client' ? { bytesIn: 0, bytesOut: 10 } : { bytesIn: 10, bytesOut: 0 })
     await eventually(() => connection.peerEnd, 'the end at the service')
     await eventually(() => client.end, 'the end at the client')
+  })
+})
+
+describe.each(['client', 'service'] as const)('a %s that sends much and ends', (side) => {
+  const SENT = Buffer.alloc(24 * 1024 * 1024, 'x')
+
+  /** Sends to the other side, which takes nothing yet, and ends. */
+  async function stall(idleTimeout: string) {
+    const { service, proxy } = await startBoth({ script: silent }, { 'listen.idleTimeout': idleTimeout })
+    const { client, connection } = await openRaw('/v2/silent', proxy.port, service)
+    const [leaving, staying] = side === 'client' ? [client, connection] : [connection, client]
+    staying.socket.pause()
+    const before = staying.socket.bytesRead
+    const { localPort, remotePort } = staying.socket
+    const ports = { localPort, remotePort }
+    leaving.socket.end(SENT)
+    leaving.socket.on('error', () => undefined)
+    return { proxy, staying: staying.socket, ports, before }
+  }
+
+  test('to one that takes nothing: both are reset after idleTimeout, and the log says who was stuck', async () => {
+    const { proxy, ports } = await stall('500ms')
+    const told = await eventually(() => proxy.logs.find(({ msg }) => msg === 'websocket ended'), 'the end')
+    expect(told).toMatchObject({ endedBy: side === 'client' ? 'service' : 'client', reason: 'timeout' })
+    // Node reads a reset behind bytes as an end.
+    if (knowsReset && process.platform === 'linux') expect(await stateOf(ports)).toBeUndefined()
+  })
+
+  test.concurrent('to one that stalls for more than ten seconds: it gets everything', { timeout: 60_000 }, async () => {
+    const { staying, before } = await stall('60s')
+    await setTimeout(13_000)
+    const ended = once(staying, 'end')
+    staying.resume()
+    await ended
+    expect(staying.bytesRead - before).toBe(SENT.length)
   })
 })
 
@@ -216,10 +266,7 @@ describe('a side that sends its last frame, reads no more and closes, while the 
 test.runIf(process.platform === 'linux')('the system finds out whether the client is still there', async () => {
   await using proxy = await startProxy(service, { 'listen.address': 'localhost:0' })
   const { client } = await openRaw('/v2/silent', proxy.port)
-  const port = (number = 0) => number.toString(16).toUpperCase().padStart(4, '0')
-  const ends = new RegExp(`:${port(proxy.port)} \\w+:${port(client.socket.localPort)} 01 \\S+ (\\w\\w):`)
-  const tables = await Promise.all(['tcp', 'tcp6'].map((name) => readFile(`/proc/net/${name}`, 'latin1')))
-  expect(ends.exec(tables.join(''))?.[1]).toBe('02') // the timer of TCP keep-alive
+  expect(await stateOf({ localPort: proxy.port, remotePort: client.socket.localPort })).toMatch(/ 02$/) // the timer of TCP keep-alive
 })
 
 test('when a token ends, the sockets that were opened with it stay open', async () => {
