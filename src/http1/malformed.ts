@@ -5,6 +5,8 @@ import type { RefusalCode } from '../errors.ts'
 const REASONS = {
   // The start line (RFC 9112 §3, §4).
   bad_method: 'request_invalid',
+  http2: 'request_invalid', // with prior knowledge
+  tls: 'request_invalid', // on a plain port
   unknown_version: 'http_version_refused',
   bad_target: 'request_invalid',
   bad_request_line: 'request_invalid',

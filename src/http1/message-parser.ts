@@ -51,6 +51,8 @@ const NOTHING = 16
 
 const HTAB = 0x09
 const LF = 0x0a
+/** The first octet of a TLS connection (RFC 8446 §5.1). */
+const TLS_HANDSHAKE = 0x16
 const CR = 0x0d
 const SP = 0x20
 const COLON_SIGN = 0x3a
@@ -294,6 +296,7 @@ export abstract class MessageParser {
         const octet = bytes[at] as number
         if (octet === CR && at === line) state = START_LINE
         else if (octet === SP && at > line) state = START_LINE
+        else if (octet === TLS_HANDSHAKE && at === line && this.#kind === 'request') this.refuse('tls')
         else this.refuse(reasonFor(octet, this.#kind === 'request' ? 'bad_method' : 'not_http'))
       } else if (state === START_LINE) {
         while (at < stop && TEXT[bytes[at] as number] === 1) at++

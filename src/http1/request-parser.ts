@@ -58,7 +58,8 @@ export class RequestParser extends MessageParser {
     const target = line.slice(methodEnd + 1, targetEnd === -1 ? undefined : targetEnd)
     const version = targetEnd === -1 ? 'HTTP/0.9' : line.slice(targetEnd + 1)
     // The preface of HTTP/2 (RFC 9113 §3.4) is no request.
-    if (!isMethod(method) || line === 'PRI * HTTP/2.0') this.refuse('bad_method')
+    if (line === 'PRI * HTTP/2.0') this.refuse('http2')
+    if (!isMethod(method)) this.refuse('bad_method')
     const isKnown = version === 'HTTP/1.1' || version === 'HTTP/1.0'
     if (!isKnown && !OTHER_VERSION.test(version)) this.refuse('bad_request_line')
     if (!isTarget(target, method)) this.refuse('bad_target')

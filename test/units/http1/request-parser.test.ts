@@ -134,8 +134,9 @@ describe('a request is refused, however it is cut', () => {
       ...['get', 'Post', 'connect', 'm-search', 'G@T', '\xe9', 'M'.repeat(33), ''].map(
         (word) => `${word} / HTTP/1.1\r\n`,
       ),
-      'PRI * HTTP/2.0\r\n',
     ],
+    http2: ['PRI * HTTP/2.0\r\n'],
+    tls: ['\x16\x03\x01'],
     unknown_version: ['/ HTTP/2.0', '/ HTTP/0.9', '/', '/ RTSP/1.0'].map((rest) => `GET ${rest}\r\n`),
     bad_request_line: ['/ HTTP/1.2', '/ http/1.1', ' / HTTP/1.1', '/ HTTP/1.1 '].map((rest) => `GET ${rest}\r\n`),
     bad_target: [
@@ -143,7 +144,7 @@ describe('a request is refused, however it is cut', () => {
       'CONNECT /a HTTP/1.1\r\n',
     ],
     control_character: [
-      ...['\x16\x03\x01', 'GET /\x7f HTTP/1.1\r\n', 'GET /\0 HTTP/1.1\r\n', chunk(';a="\0')],
+      ...['GET /\x7f HTTP/1.1\r\n', 'GET /\0 HTTP/1.1\r\n', chunk(';a="\0')],
       ...['A: b\0', 'A: \x7f', 'A\x0b: b', 'A:\x0bb', 'A\x7f: b'].map(lines),
     ],
     bare_lf: [
