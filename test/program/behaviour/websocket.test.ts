@@ -204,7 +204,7 @@ describe.each(['client', 'service'] as const)('a %s that sends much and ends', (
     if (knowsReset && process.platform === 'linux') expect(await stateOf(ports)).toBeUndefined()
   })
 
-  test.concurrent('to one that stalls for more than ten seconds: it gets everything', { timeout: 60_000 }, async () => {
+  test('to one that stalls for more than ten seconds: it gets everything', { timeout: 60_000 }, async () => {
     const { staying, before } = await stall('60s')
     await setTimeout(13_000)
     const ended = once(staying, 'end')
