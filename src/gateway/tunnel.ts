@@ -164,6 +164,8 @@ class Side {
     socket.on('data', (bytes: Buffer) => {
       this.bytes += bytes.length
       tunnel.moved()
+      // The proxy ends it. A write would destroy it, and with it what waits.
+      if (to.writableEnded) return other.reset()
       if (!to.write(bytes)) socket.pause()
       if (other.holdsBytes) tunnel.watch()
     })

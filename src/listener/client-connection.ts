@@ -392,6 +392,12 @@ export class ClientConnection implements Client, RequestEvents {
     this.#abandon('draining')
     // A client that reads until the end must not take a broken response for a complete one.
     if (isBroken) this.reset()
+    else this.#destroy()
+  }
+
+  /** Bytes that wait for the client are dropped with a reset. */
+  #destroy(): void {
+    if (this.socket.writableLength > 0) this.reset()
     else this.socket.destroy()
   }
 
@@ -437,7 +443,7 @@ export class ClientConnection implements Client, RequestEvents {
     }
     const reason = wait.what === 'reader' ? RESPONSE_NOT_READ : undefined
     this.#request?.clientFailed({ code: 'request_timeout', reason })
-    if (wait.what !== 'content') this.socket.destroy()
+    if (wait.what !== 'content') this.#destroy()
   }
 
   /** While nothing is read, a reset shows only when something is written, and TLS hides it. A tunnel sees to it itself. */

@@ -179,6 +179,20 @@ describe.each(['client', 'service'] as const)('a %s that ends while the other si
   })
 })
 
+// Node reads a reset behind bytes as an end, so the system is asked.
+test.runIf(knowsReset && process.platform === 'linux').each([
+  ['takes nothing within two seconds', '30s'],
+  ['takes nothing within shutdown.timeout', '200ms'],
+])('a stop, while bytes wait for a client that %s: a reset, so that it misses them', async (_, timeout) => {
+  const { service, proxy } = await startBoth({ script: silent }, { 'shutdown.timeout': timeout })
+  const { client, connection } = await openRaw('/v2/silent', proxy.port, service)
+  client.socket.pause()
+  await fill(connection.socket)
+  const { localPort, remotePort } = client.socket
+  await proxy.app.drain()
+  expect(await stateOf({ localPort, remotePort })).toBeUndefined()
+})
+
 describe.each(['client', 'service'] as const)('a %s that sends much and ends', (side) => {
   const SENT = Buffer.alloc(24 * 1024 * 1024, 'x')
 
