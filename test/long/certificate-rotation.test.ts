@@ -12,7 +12,7 @@ import { folderForFile } from '../support/folder.ts'
 import { serviceForFile } from '../support/service-for-file.ts'
 import { spawnProxy } from '../support/spawn-proxy.ts'
 
-/** A longer run: see soak/README.md. */
+/** A longer run: see test/soak/README.md. */
 const SECONDS = Number(process.env['ROTATION_SECONDS'] ?? 8)
 const ROTATE_EVERY_MS = SECONDS > 60 ? 10_000 : 2_500
 const REQUEST_EVERY_MS = 5

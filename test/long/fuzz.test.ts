@@ -1,7 +1,7 @@
 /** A short run of the fuzzer, with a new seed each time. `npm run fuzz` runs it longer. */
 
 import { expect, test } from 'vitest'
-import { runFuzz } from '../../fuzz/run.ts'
+import { runFuzz } from '../fuzz/run.ts'
 import { withSeed } from '../support/seed.ts'
 
 const RUNS = 900

@@ -12,7 +12,7 @@ const { files, version } = readManifest()
 test('a release of the wrong version, with a package and a licence missing, is refused', async () => {
   await using folder = await makeFolder()
   const { at, path: cwd } = folder
-  for (const file of [...files, 'package.json', 'package-lock.json', 'README.md', 'LICENSE', 'tools']) {
+  for (const file of [...files, 'package.json', 'package-lock.json', 'README.md', 'LICENSE', '.ci']) {
     cpSync(projectPath(file), at(file), { recursive: true })
   }
   const change = (path: string, from: string | RegExp, to: string) =>
@@ -29,7 +29,7 @@ test('a release of the wrong version, with a package and a licence missing, is r
   git('commit', '--quiet', '--allow-empty', '--message', 'first')
 
   const env = { ...process.env, GITHUB_REF_TYPE: 'tag', GITHUB_REF_NAME: 'v0.0.8' }
-  const { status, stderr } = spawnSync(process.execPath, ['tools/release.mjs'], { cwd, env, encoding: 'utf8' })
+  const { status, stderr } = spawnSync(process.execPath, ['.ci/release.mjs'], { cwd, env, encoding: 'utf8' })
   expect(status).toBe(1)
   expect(stderr.trim().split('\n')).toEqual([
     `CHANGELOG.md: begins with 0.0.9, package.json says ${version}`,

@@ -18,6 +18,7 @@ export function readProjectFile(path: string): string {
 /** Paths of all files below a folder with this ending. */
 export function projectFilesBelow(folder: string, ending: string): string[] {
   return readdirSync(projectPath(folder), { withFileTypes: true }).flatMap((entry) => {
+    if (entry.name === 'node_modules') return []
     const path = join(folder, entry.name)
     if (entry.isDirectory()) return projectFilesBelow(path, ending)
     return entry.name.endsWith(ending) ? [path] : []

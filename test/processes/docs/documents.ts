@@ -11,7 +11,7 @@ export interface Document {
 }
 
 const SHIPPED = ['README.md', 'CHANGELOG.md', 'CONTRIBUTING.md', 'SECURITY.md', 'examples/README.md', 'bench/README.md']
-const OTHERS = ['test/README.md', 'fuzz/README.md', 'soak/README.md']
+const OTHERS = ['test/README.md', 'test/fuzz/README.md', 'test/soak/README.md']
 
 /** The documents in the package. */
 export const shippedDocuments = [...SHIPPED, ...projectFilesBelow('docs', '.md')].map(readDocument)

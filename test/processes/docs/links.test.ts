@@ -7,7 +7,7 @@ import { projectPath } from '../../support/project-files.ts'
 import { anchorsOf, codeSpans, type Document, documents, linkTargets } from './documents.ts'
 
 /** A path with a folder, or a file of the source. */
-const NAMES_A_FILE = /^(?:src|test|docs|deploy|examples|bench|fuzz|config)\/[\w./-]*$|^[\w/-]+\.ts$/
+const NAMES_A_FILE = /^(?:src|test|docs|deploy|examples|bench|config)\/[\w./-]*$|^[\w/-]+\.ts$/
 
 /** What `find` finds in each document, with the path of the document. */
 function inAll(find: (document: Document) => readonly string[]): string[] {

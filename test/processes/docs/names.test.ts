@@ -99,7 +99,9 @@ test('the threat model names a test for each protection, and has every attack th
 })
 
 test('the areas of the mutants are files and tests of the project', () => {
-  const areas: Record<string, { mutate: string[]; tests: string[] }> = JSON.parse(readProjectFile('mutants/areas.json'))
+  const areas: Record<string, { mutate: string[]; tests: string[] }> = JSON.parse(
+    readProjectFile('test/mutants/areas.json'),
+  )
   const files = [...projectFilesBelow('src', '.ts'), ...projectFilesBelow('test', '.ts')]
   const isThere = (glob: string) => {
     const text = glob.replace(/[.[\]]/g, '\\$&').replace(/\*\*\/|\*/g, (star) => (star === '*' ? '[^/]*' : '(?:.*/)?'))
@@ -107,6 +109,6 @@ test('the areas of the mutants are files and tests of the project', () => {
   }
   const named = Object.values(areas).flatMap(({ mutate, tests }) => [...mutate, ...tests])
   expect(named.filter((glob) => !isThere(glob))).toEqual([])
-  const chosen: { area: string; file: string }[] = JSON.parse(readProjectFile('mutants/chosen.json'))
+  const chosen: { area: string; file: string }[] = JSON.parse(readProjectFile('test/mutants/chosen.json'))
   expect(chosen.filter(({ area, file }) => !Object.hasOwn(areas, area) || !files.includes(file))).toEqual([])
 })

@@ -19,7 +19,7 @@ const { at, path: folder } = await folderForFile()
 const installed = at('node_modules/org-access-proxy')
 mkdirSync(installed, { recursive: true })
 
-await run(process.execPath, [projectPath('tools/package.mjs'), at('staged')])
+await run(process.execPath, [projectPath('.ci/package.mjs'), at('staged')])
 const args = ['pack', '--json', '--offline', '--pack-destination', folder]
 const [packed]: { filename: string; files: { path: string }[] }[] = JSON.parse(
   (await run('npm', args, { cwd: at('staged') })).stdout,

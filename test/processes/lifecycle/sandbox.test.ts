@@ -117,7 +117,7 @@ describe('npm start', () => {
   // npm runs the script in a shell, and sends the shell a signal that it gets.
   test('a signal to its shell ends it', async () => {
     const { scripts } = JSON.parse(readProjectFile('package.json'))
-    const [, started = ''] = /^npm run -s build && (.*)$/.exec(scripts.start) ?? []
+    const [, started = ''] = / && npm run -s build && (.*)$/.exec(scripts.start) ?? []
     const { PATH = '', HOME = '' } = process.env
     const env = { PATH, HOME, ...FREE_PORTS }
     const shell = spawn('sh', ['-c', `true && ${started}`], { env, stdio: ['ignore', 'pipe', 'pipe'] })

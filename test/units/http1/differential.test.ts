@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { runParserCases } from '../../../fuzz/parser-cases.ts'
+import { runParserCases } from '../../fuzz/parser-cases.ts'
 import { withSeed } from '../../support/seed.ts'
 
 const CASES = 5_000

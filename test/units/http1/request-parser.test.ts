@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { everywhere, readRequests } from '../../../fuzz/parser-cases.ts'
 import { MalformedMessage, type MalformedReason } from '../../../src/http1/malformed.ts'
 import { parseRequestHead, type RequestHead, RequestParser } from '../../../src/http1/request-parser.ts'
+import { everywhere, readRequests } from '../../fuzz/parser-cases.ts'
 import { fc } from '../../support/properties.ts'
 
 const LIMIT_BYTES = 16 * 1024

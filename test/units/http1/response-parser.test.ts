@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { everywhere, readResponse } from '../../../fuzz/parser-cases.ts'
 import type { MalformedReason } from '../../../src/http1/malformed.ts'
 import { type ReceivedResponse, ResponseParser } from '../../../src/http1/response-parser.ts'
+import { everywhere, readResponse } from '../../fuzz/parser-cases.ts'
 import { fc } from '../../support/properties.ts'
 import { renderedResponse } from '../../support/rendered-response.ts'
 

@@ -1,6 +1,6 @@
 /** Small damage to a message, as a broken or hostile peer would do it: flips, splices, repeated and strange lines. */
 
-import { Random } from '../test/support/seed.ts'
+import { Random } from '../support/seed.ts'
 
 type Mutation = (text: string, random: Random) => string
 

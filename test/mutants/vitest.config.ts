@@ -1,4 +1,4 @@
-import tests from '../vitest.config.ts'
+import tests from '../../vitest.config.ts'
 
 const { MUTANT_TESTS = 'test/**/*.test.ts' } = process.env
 

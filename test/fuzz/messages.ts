@@ -10,7 +10,7 @@ import {
   type StreamEnd,
   StreamEnded,
   valuesOf,
-} from '../test/support/http-reader.ts'
+} from '../support/http-reader.ts'
 
 /** What must never be and was. */
 export class Violation extends Error {

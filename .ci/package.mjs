@@ -1,5 +1,5 @@
 /**
- * Stages the package that users install into an empty folder: `node tools/package.mjs FOLDER`, after a build. `dist/` contains
+ * Stages the package that users install into an empty folder: `node .ci/package.mjs FOLDER`, after a build. `dist/` contains
  * the packages that the program runs on, so the staged manifest lists none of them: an installation would bring them a second
  * time. The manifest of the repository lists them, for `npm audit`, `npm sbom` and update bots.
  */
@@ -10,7 +10,7 @@ import { dirname, join, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const [, , folder] = process.argv
-if (folder === undefined) throw new Error('usage: node tools/package.mjs FOLDER')
+if (folder === undefined) throw new Error('usage: node .ci/package.mjs FOLDER')
 const root = fileURLToPath(new URL('..', import.meta.url))
 const target = resolve(folder)
 

@@ -3,9 +3,9 @@
 import { deepEqual, ok } from 'node:assert/strict'
 import { readdir, rename, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Answer, KeepAliveClient } from '../test/support/keep-alive-client.ts'
-import { type ProxyProcess, startProxyProcess } from '../test/support/proxy-process.ts'
-import { Random } from '../test/support/seed.ts'
+import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
+import { Random } from '../support/seed.ts'
 import { contentOf, SoakService } from './service.ts'
 
 interface SoakOptions {

@@ -1,5 +1,5 @@
 /**
- * `node mutants/main.mjs --area NAME --mutants N --seed X`: changes random lines of an area, one place at a time, and runs
+ * `node test/mutants/main.mjs --area NAME --mutants N --seed X`: changes random lines of an area, one place at a time, and runs
  * its tests on each change. See README.md.
  */
 
@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
 const HERE = fileURLToPath(new URL('.', import.meta.url))
-const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 /** Measured on this code: what Stryker makes of a line, on average. */
 const MUTANTS_PER_LINE = 2
 

@@ -74,7 +74,7 @@ function checkBundled() {
 /** Stages the package, installs it somewhere else, and runs it there. */
 function checkPackage() {
   rmSync('build', { recursive: true, force: true })
-  run(process.execPath, 'tools/package.mjs', 'build')
+  run(process.execPath, '.ci/package.mjs', 'build')
   const folder = mkdtempSync(join(tmpdir(), 'oap-release-'))
   try {
     const [{ filename, files }] = JSON.parse(run('npm', 'pack', './build', '--json', '--pack-destination', folder))

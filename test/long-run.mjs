@@ -17,7 +17,7 @@ else await defineTest(JSON.parse(process.env.LONG_RUN))
 async function start() {
   const [, file = '', name = '', ...args] = process.argv
   if (RUNS[name] === undefined)
-    throw new Error(`usage: node tools/long-run.mjs ${Object.keys(RUNS).join('|')} [OPTIONS]`)
+    throw new Error(`usage: node test/long-run.mjs ${Object.keys(RUNS).join('|')} [OPTIONS]`)
   const defaults = { ...RUNS[name], seed: randomInt(2 ** 31) }
   const options = Object.fromEntries(
     Object.entries(defaults).map(([option, value]) => [option, { type: 'string', default: String(value) }]),
@@ -39,7 +39,7 @@ async function start() {
 
 async function defineTest({ name, ...options }) {
   const { test } = await import('vitest')
-  const { longRun } = await import(`../${name}/run.ts`)
+  const { longRun } = await import(`./${name}/run.ts`)
   const report = (line) => process.stdout.write(`${line}\n`)
   test(`${name} ${JSON.stringify(options)}`, async () => {
     const date = new Date().toISOString().slice(0, 10)

@@ -5,10 +5,10 @@
  */
 
 import { METHODS } from 'node:http'
-import { MalformedMessage, type MalformedReason } from '../src/http1/malformed.ts'
-import { type RequestEvents, RequestParser } from '../src/http1/request-parser.ts'
-import { ResponseParser } from '../src/http1/response-parser.ts'
-import type { Random } from '../test/support/seed.ts'
+import { MalformedMessage, type MalformedReason } from '../../src/http1/malformed.ts'
+import { type RequestEvents, RequestParser } from '../../src/http1/request-parser.ts'
+import { ResponseParser } from '../../src/http1/response-parser.ts'
+import type { Random } from '../support/seed.ts'
 import { fill, PARSER_REQUESTS, PARSER_RESPONSES, REQUESTS, RESPONSES } from './corpus.ts'
 import { judgeRequests, judgeResponses, type Told, type Verdict } from './judges.ts'
 import { Violation } from './messages.ts'

@@ -1,13 +1,13 @@
 /** The built proxy in a process of its own before a scripted service, and what must hold of both behind every case. */
 
 import { readdir } from 'node:fs/promises'
-import { type Canaries, canariesOf } from '../test/support/canaries.ts'
-import { DeadlineExceeded, eventually } from '../test/support/changes.ts'
-import type { StreamEnd } from '../test/support/http-reader.ts'
-import { PROBE_ARGS, ProcessProbe } from '../test/support/process-probe.ts'
-import { type ProxyProcess, startProxyProcess } from '../test/support/proxy-process.ts'
-import { RawClient } from '../test/support/raw-client.ts'
-import { type Service, type ServiceOptions, startService } from '../test/support/service.ts'
+import { type Canaries, canariesOf } from '../support/canaries.ts'
+import { DeadlineExceeded, eventually } from '../support/changes.ts'
+import type { StreamEnd } from '../support/http-reader.ts'
+import { PROBE_ARGS, ProcessProbe } from '../support/process-probe.ts'
+import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
+import { RawClient } from '../support/raw-client.ts'
+import { type Service, type ServiceOptions, startService } from '../support/service.ts'
 import { Violation } from './messages.ts'
 
 const EXCHANGE_DEADLINE_MS = 15_000

@@ -1,5 +1,5 @@
 /**
- * `node mutants/chosen.mjs [--area NAME]`: makes each change of chosen.json in a copy of the last commit, and runs the tests of
+ * `node test/mutants/chosen.mjs [--area NAME]`: makes each change of chosen.json in a copy of the last commit, and runs the tests of
  * its area. Ends with 1 if fewer than 85 % of an area are noticed. See README.md.
  */
 
@@ -11,7 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 
 const HERE = fileURLToPath(new URL('.', import.meta.url))
-const ROOT = fileURLToPath(new URL('..', import.meta.url))
+const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const LEAST_SHARE = 0.85
 
 const { values } = parseArgs({ options: { area: { type: 'string' } } })
@@ -28,7 +28,7 @@ symlinkSync(join(ROOT, 'node_modules'), join(copy, 'node_modules'))
 
 /** @returns {boolean} whether all tests of the area passed */
 function passes(area) {
-  const args = ['vitest', 'run', '--bail=1', '--config=mutants/vitest.config.ts']
+  const args = ['vitest', 'run', '--bail=1', '--config=test/mutants/vitest.config.ts']
   const env = { ...process.env, MUTANT_TESTS: areas[area].tests.join() }
   return spawnSync('npx', args, { cwd: copy, env, stdio: 'ignore', timeout: 600_000 }).status === 0
 }

@@ -4,8 +4,8 @@
  */
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type RawResponse, valuesOf } from '../test/support/http-reader.ts'
-import type { OriginScript } from '../test/support/origin-connection.ts'
+import { type RawResponse, valuesOf } from '../support/http-reader.ts'
+import type { OriginScript } from '../support/origin-connection.ts'
 import { Arena, type Transcript } from './arena.ts'
 import { fill, RESPONSES } from './corpus.ts'
 import { readAnswer, readResponses, Violation } from './messages.ts'

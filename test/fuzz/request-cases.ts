@@ -3,8 +3,8 @@
  * Org that it named; and what the client gets must be responses that are its own.
  */
 
-import { valuesOf } from '../test/support/http-reader.ts'
-import type { OriginRequest } from '../test/support/origin-connection.ts'
+import { valuesOf } from '../support/http-reader.ts'
+import type { OriginRequest } from '../support/origin-connection.ts'
 import { Arena, type Transcript } from './arena.ts'
 import { fill, REQUESTS } from './corpus.ts'
 import { type RequestRead, readAnswer, readRequests, readResponses, Violation } from './messages.ts'

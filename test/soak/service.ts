@@ -6,7 +6,7 @@
 import { randomBytes } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { text } from 'node:stream/consumers'
-import { type Sandbox, startSandbox } from '../src/sandbox/sandbox.ts'
+import { type Sandbox, startSandbox } from '../../src/sandbox/sandbox.ts'
 
 const TOKEN_LIFETIME_MS = 20_000
 const WORK = /^\/v2\/as\/([^/?]+)\?length=(\d+)$/

@@ -4,10 +4,10 @@
  */
 
 import { randomBytes } from 'node:crypto'
-import { Canaries } from '../test/support/canaries.ts'
-import { valuesOf } from '../test/support/http-reader.ts'
-import { scaledSetting } from '../test/support/pace.ts'
-import type { Mint, MintScript } from '../test/support/token-endpoint.ts'
+import { Canaries } from '../support/canaries.ts'
+import { valuesOf } from '../support/http-reader.ts'
+import { scaledSetting } from '../support/pace.ts'
+import type { Mint, MintScript } from '../support/token-endpoint.ts'
 import { Arena } from './arena.ts'
 import { mintsOf } from './corpus.ts'
 import { readAnswer, readResponses, Violation } from './messages.ts'
