@@ -79,6 +79,7 @@ function judgeOutcome(stage: Stage, outcome: Outcome, attempts: readonly Attempt
   const { violate } = stage
   const { plan, status, answers, content, code, end } = outcome
   const { id, answer } = plan
+  const rejection = stage.story.tokens.rejectsWith ?? 401
   if (end === 'whole' && answers !== undefined) {
     const last = attempts.findLast(({ isAccepted }) => isAccepted)
     if (last === undefined) violate('the answer is that request’s', `${id}: an answer that the service did not give`)
@@ -89,7 +90,7 @@ function judgeOutcome(stage: Stage, outcome: Outcome, attempts: readonly Attempt
     if (hasContent && content?.isWhole !== true && !mayLookWhole)
       violate('content is whole', `${id}: a whole answer has ${content}`)
   }
-  if (end === 'whole' && code === undefined && answers === undefined && status !== 401 && status !== 101)
+  if (end === 'whole' && code === undefined && answers === undefined && status !== rejection && status !== 101)
     violate('the answer is that request’s', `${id}: ${status} from nowhere`)
   if (code === 'proxy_internal_error') violate('nothing is thrown', `${id}: ${code}`)
   const isOurs = code !== undefined || (end === 'broken' && !outcome.isReused)
@@ -142,7 +143,8 @@ function hasCause(
     case 'token_endpoint_unavailable':
     case 'token_endpoint_timeout': {
       const hasTrouble = tokens.troubles.some(({ from, to }) => overlaps(from, to, 40_000))
-      const isChanged = tokens.wrongSecretUntil > 0 || story.operator.some(({ what }) => what === 'rotate')
+      const isChanged =
+        tokens.wrongSecretUntil > 0 || story.operator.some(({ what }) => what === 'rotate' || what === 'revoke the App')
       return hasTrouble || isChanged || hasOutage || isBehind(story)
     }
     case undefined:

@@ -4,6 +4,7 @@ import type { OrgId } from '../../src/org-id.ts'
 import { judge, judgeProbe, judgeQuiet, judgeStopped, Watch } from './oracles.ts'
 import { Client, type Outcome, PROXY_PORT } from './peers/client.ts'
 import { SERVICE_PORT, Service } from './peers/service.ts'
+import { judgeRules, RuleWatch } from './rules.ts'
 import type { ClientPlan, Limits, RequestPlan, Story } from './story.ts'
 import { ProxyProcess } from './world/program.ts'
 import { Network } from './world/tcp.ts'
@@ -87,12 +88,13 @@ function perform(stage: Stage): void {
   const timersAtRest = proxy.loop.timers.active.map(({ delayMs }) => delayMs)
   for (const [i, plan] of story.clients.entries()) clients.push(new Client(world, network, `client-${i}`, plan))
   schedule(stage)
-  const watch = new Watch(stage)
+  const watches = [new Watch(stage), new RuleWatch(stage)]
   world.run(LONGEST_MS, () => clients.every(({ isDone }) => isDone))
   // Tunnels that have an end coming.
   world.run(world.now + 60_000)
-  watch.close()
+  for (const watch of watches) watch.close()
   judge(stage)
+  judgeRules(stage)
   for (const client of clients) client.leave()
   for (const tunnel of stage.service.tunnels.values()) tunnel.leave()
   world.run(world.now + QUIET_MS)
@@ -133,6 +135,10 @@ function schedule(stage: Stage): void {
         case 'rotate':
           service.secret = `secret-of-${Math.floor(world.now)}`
           proxy.files.write(SECRET_FILE, `${service.secret}\n`)
+          return
+        case 'revoke the App':
+          service.secret = 'a secret that nobody has'
+          service.appRevokedAt = world.now
           return
         case 'revoke':
           service.revoke(step.org)

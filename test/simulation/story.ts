@@ -3,6 +3,7 @@
  * to find the smallest story that still fails.
  */
 
+import { GROUNDS, type Ground, groundStory } from './grounds.ts'
 import type { Pace } from './peers/wire.ts'
 import type { Stall } from './world/loop.ts'
 import { Random } from './world/random.ts'
@@ -21,6 +22,7 @@ export interface Story {
 }
 
 export type Profile =
+  | Ground
   | 'broad'
   | 'uploads'
   | 'tunnels'
@@ -72,6 +74,12 @@ export interface TokenPlan {
   }[]
   /** The secret of the file is wrong until then. */
   readonly wrongSecretUntil: number
+  /** The endpoint gives the token that it has again, as long as it lives for longer than this. */
+  readonly keepsMs?: number
+  /** The service accepts no token of this Org in this time. */
+  readonly deaf?: { readonly org: number; readonly from: number; readonly to: number }
+  /** In place of 401. */
+  readonly rejectsWith?: number
 }
 
 export interface ServicePlan {
@@ -87,6 +95,8 @@ export interface ClientPlan {
   readonly requests: readonly RequestPlan[]
   /** When its last answer has come: it closes, or leaves the connection open. */
   readonly stays: boolean
+  /** Then it sends parts of empty lines. */
+  readonly dribbles?: boolean
 }
 
 export interface RequestPlan {
@@ -97,13 +107,21 @@ export interface RequestPlan {
   /** Since the last answer. */
   readonly afterMs: number
   /** Undefined without content. */
-  readonly content: { readonly bytes: number; readonly isChunked: boolean; readonly expects: boolean } | undefined
+  readonly content: ContentPlan | undefined
   readonly writePace: Pace | undefined
   readonly readPace: Pace | undefined
   /** The client leaves: so long after its first byte, or never. */
   readonly leaves: { readonly afterMs: number; readonly how: 'end' | 'close' | 'reset' } | undefined
   readonly answer: AnswerPlan
   readonly socket: SocketPlan | undefined
+}
+
+export interface ContentPlan {
+  readonly bytes: number
+  readonly isChunked: boolean
+  readonly expects: boolean
+  /** It waits for 100 (Continue) for half a minute, not for a second. */
+  readonly isPatient?: boolean
 }
 
 export interface AnswerPlan {
@@ -136,12 +154,14 @@ export interface SidePlan {
   readonly pace: Pace | undefined
   /** Whether it reads. */
   readonly reads: 'all' | 'nothing' | 'late'
+  /** How late. */
+  readonly lateMs?: number
   /** When it has sent all and so long has passed. */
   readonly ends: { readonly how: 'end' | 'close' | 'reset'; readonly afterMs: number } | undefined
 }
 
 export type OperatorStep = { readonly at: number } & (
-  | { readonly what: 'reload' | 'purge all' | 'resume' | 'rotate' | 'stop' }
+  | { readonly what: 'reload' | 'purge all' | 'resume' | 'rotate' | 'revoke the App' | 'stop' }
   | { readonly what: 'purge' | 'revoke'; readonly org: number }
 )
 
@@ -157,12 +177,19 @@ export const PROFILES: readonly Profile[] = [
   'idle connections',
 ]
 
+/** Every so many seeds, one is a profile. */
+export const PROFILE_EVERY = 5
+/** Of a division by it: another one of them is of one ground. */
+export const GROUND_REST = 3
+
 /** How long clients begin new requests. */
 const STORY_MS = 20_000
 
 export function storyOf(seed: number): Story {
+  if (seed % PROFILE_EVERY === GROUND_REST)
+    return groundStory(seed, GROUNDS[((seed - GROUND_REST) / PROFILE_EVERY) % GROUNDS.length] as Ground)
   const random = new Random(seed, 'story')
-  const profile = seed % 5 === 0 ? (PROFILES[(seed / 5) % PROFILES.length] as Profile) : 'broad'
+  const profile = seed % PROFILE_EVERY === 0 ? (PROFILES[(seed / PROFILE_EVERY) % PROFILES.length] as Profile) : 'broad'
   return new Author(random, profile).write(seed)
 }
 

@@ -9,6 +9,7 @@ import { Tunnel } from './tunnel.ts'
 import { Wire } from './wire.ts'
 
 export const PROXY_PORT = 8_080
+const DRIBBLE_MS = 300
 
 export interface Outcome {
   readonly plan: RequestPlan
@@ -16,6 +17,8 @@ export interface Outcome {
   readonly startedAt: number
   /** All of the request was given to the kernel. */
   isSent: boolean
+  /** It got 100 (Continue). */
+  isInvited: boolean
   /** Undefined if no head came. */
   status: number | undefined
   /** Of an error that the proxy made. */
@@ -50,6 +53,8 @@ export class Client {
   #current: Outcome | undefined
   readonly #tunnelOn = new Map<Wire, Tunnel>()
   isDone = false
+  /** So long it has sent parts of empty lines on an idle connection. */
+  dribbledMs = 0
 
   constructor(world: World, network: Network, name: string, plan: ClientPlan) {
     this.#world = world
@@ -64,10 +69,20 @@ export class Client {
     if (plan === undefined) {
       this.isDone = true
       if (!this.#plan.stays) this.#drop()
+      if (this.#plan.dribbles === true) this.#dribble()
       return
     }
     this.#next++
     this.#world.after(isRetry ? 0 : plan.afterMs, () => this.#send(plan, isRetry))
+  }
+
+  /** A part of an empty line, now and then. */
+  #dribble(): void {
+    const wire = this.#wire
+    if (wire === undefined || wire.hasEnded) return
+    wire.write(this.dribbledMs % (2 * DRIBBLE_MS) === 0 ? '\r' : '\n')
+    this.dribbledMs += DRIBBLE_MS
+    this.#world.after(DRIBBLE_MS, () => this.#dribble())
   }
 
   #drop(): void {
@@ -129,6 +144,7 @@ export class Client {
       plan,
       startedAt: this.#world.now,
       isSent: false,
+      isInvited: false,
       status: undefined,
       code: undefined,
       answers: undefined,
@@ -182,7 +198,7 @@ export class Client {
     if (content === undefined) outcome.isSent = true
     else if (content.expects) {
       this.#continue = sendContent
-      this.#world.after(1_000, sendContent) // RFC 9110 §10.1.1: it need not wait for ever
+      this.#world.after(content.isPatient === true ? 30_000 : 1_000, sendContent) // RFC 9110 §10.1.1: it need not wait for ever
     } else sendContent()
   }
 
@@ -196,6 +212,7 @@ export class Client {
       return true
     }
     if (status === 100) {
+      outcome.isInvited = true
       this.#continue()
       return false
     }

@@ -14,6 +14,8 @@ export interface IssuedToken {
   readonly value: string
   readonly org: number
   readonly issuedAt: number
+  /** Its call came. */
+  readonly calledAt: number
   readonly endsAt: number
   isRevoked: boolean
 }
@@ -63,6 +65,8 @@ export class Service {
   secret = 'first-secret'
   /** The story is over: it does all at once, and well. */
   isCalm = false
+  /** It accepts the App no more. */
+  appRevokedAt = Number.POSITIVE_INFINITY
   #lastToken = 0
 
   constructor(world: World, network: Network, story: Story) {
@@ -81,8 +85,10 @@ export class Service {
     )?.kind
   }
 
-  issue(org: number): IssuedToken {
-    const { livesMs, hasOneLive } = this.story.tokens
+  issue(org: number, calledAt: number): IssuedToken {
+    const { livesMs, hasOneLive, keepsMs = Number.POSITIVE_INFINITY } = this.story.tokens
+    const held = this.tokens.findLast((token) => token.org === org)
+    if (held !== undefined && !held.isRevoked && held.endsAt - this.world.now > keepsMs) return held
     if (hasOneLive) for (const token of this.tokens) if (token.org === org) token.isRevoked = true
     const { now } = this.world
     const lifeMs = this.isCalm ? 3_600_000 : (livesMs[org] ?? 3_600_000)
@@ -90,6 +96,7 @@ export class Service {
       value: `token-${org}-${++this.#lastToken}`,
       org,
       issuedAt: now,
+      calledAt,
       endsAt: now + lifeMs,
       isRevoked: false,
     }
@@ -101,8 +108,10 @@ export class Service {
     for (const token of this.tokens) if (token.org === org) token.isRevoked = true
   }
 
-  isGood({ isRevoked, issuedAt, endsAt }: IssuedToken): boolean {
+  isGood({ org, isRevoked, issuedAt, endsAt }: IssuedToken): boolean {
     const { now } = this.world
+    const { deaf } = this.story.tokens
+    if (deaf?.org === org && now >= deaf.from && now < deaf.to) return false
     return !isRevoked && now < endsAt && (this.isCalm || now >= issuedAt + this.story.tokens.lagMs)
   }
 }
@@ -201,7 +210,7 @@ class ServiceConnection {
     const [appId, secret] = Buffer.from((fields.get('authorization') ?? '').slice('Basic '.length), 'base64')
       .toString()
       .split(':')
-    const isKnown = appId === 'app' && secret === service.secret
+    const isKnown = appId === 'app' && (secret === service.secret || service.isCalm)
     const trouble = service.troubleAt(org)
     const call: MintCall = {
       org,
@@ -222,7 +231,7 @@ class ServiceConnection {
         if (this.#wire.isClosed) return
         if (!isKnown) answer(401, '{}')
         else if (trouble === undefined) {
-          const { value, endsAt } = service.issue(org)
+          const { value, endsAt } = service.issue(org, call.at)
           const stated = story.tokens.isStated ? `,"expires_in":${(endsAt - world.now) / 1_000}` : ''
           answer(200, `{"orgAccessToken":"${value}"${stated}}`)
         } else if (trouble === 'refuse') answer(403, '{}')
@@ -267,7 +276,9 @@ class ServiceConnection {
     const { answer } = plan
     if (!isAccepted) {
       this.#respond = () => {
-        this.#write(`HTTP/1.1 401 Unauthorized\r\ncontent-length: 9\r\n${this.#idleLine}\r\nrejected\n`)
+        this.#write(
+          `HTTP/1.1 ${service.story.tokens.rejectsWith ?? 401} Rejected\r\ncontent-length: 9\r\n${this.#idleLine}\r\nrejected\n`,
+        )
         attempt.isAnswered = true
         this.#answered()
       }

@@ -39,7 +39,7 @@ export class Tunnel {
     const wire = this.#wire
     if (plan.pace !== undefined) wire.writePace = plan.pace
     if (plan.reads !== 'all') wire.read(false)
-    if (plan.reads === 'late') this.#world.after(LATE_MS, () => wire.read(true))
+    if (plan.reads === 'late') this.#world.after(plan.lateMs ?? LATE_MS, () => wire.read(true))
     wire.onWritten = () => {
       const { ends } = plan
       if (ends !== undefined) this.#world.after(ends.afterMs, () => this.#leave(ends.how))

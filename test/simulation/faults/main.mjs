@@ -1,0 +1,74 @@
+/**
+ * `npm run simulate -- --faults`: puts each fault of this folder into the program, and plays seeds until one fails that passes without
+ * it. README.md of the simulation has the options and the results.
+ */
+
+import { spawnSync } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseArgs } from 'node:util'
+import { MENDED } from './mended.mjs'
+import { OWN } from './own.mjs'
+
+/** Changes that a hostile reader would make (mutants/README.md). */
+const chosen = () =>
+  JSON.parse(readFileSync('mutants/chosen.json', 'utf8')).map(({ area, file, find, replace, breaks }) => ({
+    name: `${area}: ${breaks}`,
+    edits: [[file.replace(/^src\//, ''), find, replace]],
+  }))
+
+const LISTS = { mended: () => MENDED, own: () => OWN, mutants: chosen }
+
+/** Whether the text of each edit is in its file, once. */
+function applies({ edits }) {
+  return edits.every(([file, find]) => readFileSync(`src/${file}`, 'utf8').split(find).length === 2)
+}
+
+/** A plugin of the bundler. */
+const withFault = ({ edits }) => ({
+  name: 'with-fault',
+  transform(code, id) {
+    const here = edits.filter(([file]) => id.endsWith(`/src/${file}`))
+    return here.length === 0 ? undefined : here.reduce((text, [, find, put]) => text.split(find).join(put), code)
+  },
+})
+
+/** `build` as in `../main.mjs`. Returns true if all faults apply and are found. */
+export async function measureFaults(folder, build, args) {
+  const { values } = parseArgs({
+    args,
+    options: {
+      faults: { type: 'boolean' },
+      /** One of the lists. */
+      list: { type: 'string' },
+      /** A part of the name. */
+      only: { type: 'string', default: '' },
+      /** Seeds for each. */
+      count: { type: 'string', default: '2000' },
+      /** Looks whether they apply, and plays nothing. */
+      check: { type: 'boolean', default: false },
+    },
+  })
+  const lists = values.list === undefined ? Object.keys(LISTS) : values.list.split(',')
+  const faults = lists.flatMap((list) => LISTS[list]().map((fault) => ({ list, ...fault })))
+  const asked = faults.filter(({ name }) => name.includes(values.only))
+  const gone = asked.filter((fault) => !applies(fault))
+  for (const { list, name } of gone) console.log(`${list}: no longer applies: ${name}`)
+  if (values.check) return gone.length === 0
+  await build('program-entry.ts', 'program.cjs', 'cjs')
+  await build('faults/measure.ts', 'measure.mjs', 'esm')
+  let isEachFound = gone.length === 0
+  for (const fault of asked) {
+    if (gone.includes(fault)) continue
+    await build('program-entry.ts', 'faulty.cjs', 'cjs', [withFault(fault)])
+    const files = ['measure.mjs', 'program.cjs', 'faulty.cjs'].map((file) => join(folder, file))
+    const node = ['--no-warnings', '--expose-internals', ...files, values.count]
+    const { stdout } = spawnSync(process.execPath, node, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })
+    const { seed, played, profile, oracle, text } = JSON.parse(stdout || '{"played":0}')
+    const found =
+      oracle === undefined ? `NOT FOUND in ${played}` : `SEED=${seed} (${profile}), the ${played}th: ${oracle}: ${text}`
+    console.log(`${fault.list}: ${fault.name}\n    ${found}`)
+    isEachFound &&= oracle !== undefined
+  }
+  return isEachFound
+}

@@ -1,0 +1,44 @@
+/** Plays seeds with a fault until one fails that passes without it. Started by `main.mjs`. */
+
+import { readFileSync } from 'node:fs'
+import { play, type Violation } from '../stage.ts'
+import { GROUND_REST, PROFILE_EVERY, storyOf } from '../story.ts'
+import { ProxyProcess } from '../world/program.ts'
+
+const [, , wholeFile = '', faultyFile = '', most = '0'] = process.argv
+const [whole, faulty] = [readFileSync(wholeFile, 'utf8'), readFileSync(faultyFile, 'utf8')]
+
+/** Those with a profile first: they find the most. */
+function* seeds(): Generator<number> {
+  const all = Array.from({ length: Number(most) }, (_, i) => i + 1)
+  const rank = (seed: number) => [GROUND_REST, 0].indexOf(seed % PROFILE_EVERY)
+  for (const wanted of [0, 1, -1]) yield* all.filter((seed) => rank(seed) === wanted)
+}
+
+function violationsOf(code: string, seed: number): readonly Violation[] {
+  ProxyProcess.load(code)
+  try {
+    return play(storyOf(seed)).violations
+  } catch (error) {
+    return [{ oracle: 'the world goes on', text: String(error) }]
+  }
+}
+
+function measure(): void {
+  let played = 0
+  for (const seed of seeds()) {
+    played++
+    const found = violationsOf(faulty, seed)
+    if (found.length === 0) continue
+    const known = new Set(violationsOf(whole, seed).map(({ oracle }) => oracle))
+    const first = found.find(({ oracle }) => !known.has(oracle))
+    if (first === undefined) continue
+    const { profile } = storyOf(seed)
+    console.log(JSON.stringify({ seed, played, profile, oracle: first.oracle, text: first.text.slice(0, 200) }))
+    return
+  }
+  console.log(JSON.stringify({ played }))
+}
+
+// Behind all ticks and promises of others.
+setImmediate(measure)

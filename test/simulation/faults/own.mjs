@@ -1,0 +1,96 @@
+/** Faults that nobody had: each needs an order of events that no other test has. */
+
+/** @type {readonly { name: string, edits: readonly (readonly [string, string, string])[] }[]} */
+export const OWN = [
+  {
+    name: 'an Org at its share of the connections holds up the Orgs behind it',
+    edits: [
+      [
+        'origin/origin.ts',
+        'return this.#waiting.find(({ request }) => request.org !== first.request.org)',
+        'return undefined',
+      ],
+    ],
+  },
+  {
+    name: 'a connection that closes gives its place to nobody',
+    edits: [
+      [
+        'origin/origin.ts',
+        `    if (unsent !== undefined) this.dispatch(unsent)
+    this.#serveNext()
+`,
+        '    if (unsent !== undefined) this.dispatch(unsent)\n',
+      ],
+    ],
+  },
+  {
+    name: 'a time limit that is cancelled between its timer and its turn ends its work all the same',
+    edits: [
+      [
+        'clock.ts',
+        '    clearTimeout(this.#timeout)\n    clearImmediate(this.#immediate)\n',
+        '    clearTimeout(this.#timeout)\n',
+      ],
+    ],
+  },
+  {
+    name: 'content that was never sent is gone behind an early rejection',
+    edits: [
+      [
+        'gateway/client-content.ts',
+        `    if (this.#isWithheld) {
+      this.#isTaken = false
+      this.#isGone = false
+    }
+`,
+        '',
+      ],
+    ],
+  },
+  {
+    name: 'a mint that began before a purge brings its token back',
+    edits: [
+      [
+        'token/token-cache.ts',
+        'this.#mints.get(org)?.token === token && this.#mints.delete(org)',
+        'this.#mints.delete(org) || true',
+      ],
+    ],
+  },
+  {
+    name: 'a late rejection of the former token counts for its successor',
+    edits: [
+      ['token/org-tokens.ts', 'if (token === this.current && this.rejectedAt < 0)', 'if (this.rejectedAt < 0)'],
+      ['token/repeats.ts', 'if (!this.#rejected.has(current)) return { token: current }', ''],
+    ],
+  },
+  {
+    name: 'the first bytes of a WebSocket, which come with its 101, are lost',
+    edits: [
+      ['gateway/tunnel.ts', 'if (firstBytes !== undefined && firstBytes.length > 0) socket.unshift(firstBytes)', ''],
+    ],
+  },
+  {
+    name: 'a call of the token endpoint that fails keeps its place',
+    edits: [['token/budget.ts', '        leave()\n', '        if (failure === undefined) leave()\n']],
+  },
+  {
+    name: 'what had come of an answer that breaks does not reach its client',
+    edits: [['gateway/exchange.ts', '      this.#response.writeHeld()\n      // RFC 9209', '      // RFC 9209']],
+  },
+  {
+    name: 'memory for content that has no room is taken all the same',
+    edits: [['gateway/client-content.ts', '    this.give(holder, bytes)\n    return false', '    return false']],
+  },
+  {
+    name: 'a rejection whose content never ends keeps its connection',
+    edits: [['origin/connection.ts', 'if (this.#isDiscarding) return 0', 'if (this.#isDiscarding) return undefined']],
+  },
+  {
+    name: 'a WebSocket that ends and closes at once drops what the other side has not taken',
+    edits: [
+      ['gateway/tunnel.ts', 'if (socket.readableEnded) to.destroySoon()', 'if (socket.readableEnded) to.destroy()'],
+    ],
+  },
+]
