@@ -7,6 +7,7 @@
 import dns, { type LookupAddress } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import * as clock from './clock.ts'
+import type { PartWarnings } from './part.ts'
 
 /** Whoever wants a connection waits for so long before it gets the last good addresses. */
 const LATE_MS = 500
@@ -14,14 +15,6 @@ const LATE_MS = 500
 const AGAIN_MS = 5_000
 /** A name that nobody has wanted for so long is forgotten if its look-up fails. */
 const FORGOTTEN_MS = 10 * 60_000
-
-interface Failing {
-  readonly name: string
-  /** A predicate of the look-up. */
-  readonly problem: string
-  /** Its last good addresses are used. */
-  readonly isKnown: boolean
-}
 
 export class Names {
   readonly #names = new Map<string, Name>()
@@ -37,11 +30,15 @@ export class Names {
     })
   }
 
-  /** The names whose look-up fails now, or takes long. */
-  get failing(): readonly Failing[] {
-    return [...this.#names].flatMap(([name, { problem, isKnown }]) =>
-      problem === undefined ? [] : [{ name, problem, isKnown }],
-    )
+  /** Of the names whose look-up fails now, or takes long. */
+  warnings(): PartWarnings {
+    const failing = [...this.#names].flatMap(([name, { problem, isKnown }]) => {
+      if (problem === undefined) return []
+      const effect = isKnown ? 'its last good addresses are used' : 'no address of it is known'
+      return `The look-up of ${name} ${problem}: ${effect}.`
+    })
+    if (failing.length === 0) return {}
+    return { name_unresolved: `${failing.join(' ')} Check the resolver of this machine and the name.` }
   }
 
   close(): void {

@@ -98,7 +98,7 @@ export class AdminListener {
   constructor(options: AdminOptions, sources: AdminSources) {
     this.#options = options
     const history = new History(sources.metrics, clock.now())
-    const warnings = new Warnings(sources.warnings)
+    const warnings = new Warnings(sources.parts)
     this.#routes = adminRoutes(sources, history, warnings, () => options.rules().orgPattern)
     this.#sample = () => {
       history.sample(clock.now())

@@ -2,6 +2,8 @@
 
 import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RepeatOutcome, type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
+import type { OrgId } from '../org-id.ts'
+import type { PartWarnings, Status } from '../part.ts'
 import { REJECTION_OUTCOMES } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
@@ -10,33 +12,6 @@ import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
 import { RecentErrors } from './recent-errors.ts'
 import { Rejections } from './rejections.ts'
 import { ServiceTroubles } from './service-troubles.ts'
-
-/** Values that are read at a scrape. */
-export interface Gauges {
-  readonly requestsInFlight: number
-  readonly tunnels: number
-  readonly requestsWaitingForToken: number
-  /** Calls of the token endpoint, and those that wait for their turn. */
-  readonly mintCalls: number
-  readonly mintCallsWaiting: number
-  /** Content of requests that is kept for repeats. */
-  readonly keptBytes: number
-  readonly clientConnections: number
-  /** Since the start. */
-  readonly connectionsRefused: number
-  readonly cachedTokens: number
-  readonly orgsPaused: number
-  /** The share of `tokens.mintRate` that is used. */
-  readonly mintPace: number
-  readonly logLinesDropped: number
-  readonly logLinesOmitted: number
-  /** Undefined without traces. */
-  readonly spansDropped: number | undefined
-  readonly isStoreAvailable: boolean
-  readonly isMinterAvailable: boolean
-  /** Number of connections by state. */
-  readonly originConnections: Readonly<Record<string, number>>
-}
 
 const RELOAD_OUTCOMES = ['applied', 'unchanged', 'refused'] as const
 const SECRET_OUTCOMES = ['loaded', 'accepted', 'rejected', 'unusable'] as const
@@ -139,7 +114,7 @@ export class Metrics {
   readonly errors = new RecentErrors()
   readonly orgs = new Busiest()
   readonly callers = new Busiest()
-  readonly rejections = new Rejections()
+  readonly rejections: Rejections
   readonly troubles = new ServiceTroubles()
   readonly requests = requestCounts()
   readonly tokens = tokenCounts()
@@ -153,7 +128,12 @@ export class Metrics {
   readonly minter: ReturnType<typeof minterCounts> | undefined
   readonly #isSidecar: boolean
 
-  constructor({ hasFleet = false, isMinter = false, isSidecar = false } = {}) {
+  /** `isWell`: the service accepts the token that the Org has now. */
+  constructor(
+    { hasFleet = false, isMinter = false, isSidecar = false } = {},
+    isWell: (org: OrgId) => boolean = () => false,
+  ) {
+    this.rejections = new Rejections(isWell)
     if (hasFleet) this.store = storeCounts()
     if (isMinter || isSidecar) this.minter = minterCounts()
     this.#isSidecar = isSidecar
@@ -162,6 +142,10 @@ export class Metrics {
   /** The counts of these callers begin at zero. */
   use({ callers }: { readonly callers: readonly { readonly name: string }[] }): void {
     this.requests.callers.know(callers.map(({ name }) => name))
+  }
+
+  warnings(now: number): PartWarnings {
+    return { ...this.troubles.warnings(now), ...this.rejections.warnings(now) }
   }
 
   requestEnded(record: RequestRecord): void {
@@ -217,11 +201,11 @@ export class Metrics {
     return { mints, refusedMints, failedMints: mints - refusedMints - ok }
   }
 
-  families(gauges: Gauges, version: string): MetricFamily[] {
+  families(held: Status, version: string): MetricFamily[] {
     const help = "1 if the fleet's store answers, 0 if this replica mints for itself."
-    const available = gauge('oap_fleet_available', help, gauges.isStoreAvailable ? 1 : 0)
+    const available = gauge('oap_fleet_available', help, held.fleet?.state === 'available' ? 1 : 0)
     const minterHelp = '1 if the minter answers, 0 if it is lost, or refuses this sidecar.'
-    const minter = gauge('oap_minter_available', minterHelp, gauges.isMinterAvailable ? 1 : 0)
+    const minter = gauge('oap_minter_available', minterHelp, held.isMinterAvailable ? 1 : 0)
     const counted = [this.requests, this.tokens, this.store ?? {}, this.minter ?? {}].flatMap(
       (each): { family(): MetricFamily }[] => Object.values(each),
     )
@@ -231,26 +215,24 @@ export class Metrics {
       ...(this.store === undefined ? [] : [available]),
       ...(this.#isSidecar ? [minter] : []),
       count('oap_token_evictions_total', 'Tokens evicted from a full cache.', this.evictions),
-      gauge('oap_requests_in_flight', 'Requests in progress.', gauges.requestsInFlight),
-      gauge('oap_tunnels', 'WebSockets that are open.', gauges.tunnels),
-      gauge('oap_orgs_paused', 'Orgs for which no mint is made now, because the last ones failed.', gauges.orgsPaused),
-      gauge(
-        'oap_mint_pace_ratio',
-        'Share of tokens.mintRate in use; less after answers that limit it.',
-        gauges.mintPace,
-      ),
-      count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', gauges.logLinesDropped),
-      count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', gauges.logLinesOmitted),
-      ...(gauges.spansDropped === undefined
+      gauge('oap_requests_in_flight', 'Requests in progress.', held.requestsInFlight),
+      gauge('oap_tunnels', 'WebSockets that are open.', held.tunnels),
+      gauge('oap_orgs_paused', 'Orgs for which no mint is made now, because the last ones failed.', held.orgsPaused),
+      gauge('oap_mint_pace_ratio', 'Share of tokens.mintRate in use; less after answers that limit it.', held.mintPace),
+      count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', held.logLinesDropped),
+      count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', held.logLinesOmitted),
+      ...(held.spansDropped === undefined
         ? []
-        : [count('oap_spans_dropped_total', 'Spans that the collector did not get.', gauges.spansDropped)]),
-      count('oap_connections_refused_total', 'Client connections beyond a limit.', gauges.connectionsRefused),
-      gauge('oap_cached_tokens', 'Tokens in the cache.', gauges.cachedTokens),
+        : [count('oap_spans_dropped_total', 'Spans that the collector did not get.', held.spansDropped)]),
+      count('oap_connections_refused_total', 'Client connections beyond a limit.', held.connectionsRefused),
+      gauge('oap_cached_tokens', 'Tokens in the cache.', held.cachedTokens),
       {
         name: 'oap_origin_connections',
         type: 'gauge',
         help: 'Connections to the service, by state.',
-        values: Object.entries(gauges.originConnections).map(([state, value]) => ({ labels: { state }, value })),
+        values: Object.entries({ ...held.originConnections, tunnel: held.tunnels }).map(([state, value]) => {
+          return { labels: { state }, value }
+        }),
       },
       {
         name: 'oap_build_info',

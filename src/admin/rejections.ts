@@ -3,6 +3,7 @@
 import { LRUCache } from 'lru-cache'
 import { type RequestRecord, wasNotKept } from '../gateway/request-record.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
+import { type Finding, named, type PartWarnings } from '../part.ts'
 
 interface Row {
   /** In a row: an accepted request ends it. */
@@ -22,9 +23,15 @@ const LONG_ROW = 10
 
 export class Rejections {
   readonly #rows = new LRUCache<string, Row>({ max: MAX_ROUTES, ttl: HOUR_MS })
+  /** The service accepts the token that the Org has now. */
+  readonly #isWell: (org: OrgId) => boolean
   /** The last upload that was rejected, and not kept. Monotonic milliseconds. */
   #uploadAt = Number.NEGATIVE_INFINITY
   #upload = ''
+
+  constructor(isWell: (org: OrgId) => boolean) {
+    this.#isWell = isWell
+  }
 
   requestEnded(record: RequestRecord): void {
     const { rejection, status, code, orgId } = record
@@ -42,20 +49,27 @@ export class Rejections {
     }
   }
 
-  /** `isWell`: the service accepts the token that the Org has now. */
-  routes(isWell: (org: OrgId) => boolean) {
-    const found: (Row & { readonly route: string })[] = []
-    this.#rows.forEach((row, route) => {
-      row.isOfRoute ||= isWell(row.org)
-      if (row.isOfRoute && row.rejections >= LONG_ROW) found.push({ route, ...row })
-    })
-    return found
+  warnings(now: number): PartWarnings {
+    return { route_rejected: this.#routesRejected(), upload_not_kept: this.#uploadNotKept(now) }
   }
 
-  /** The last one of this hour. */
-  upload(now: number): { readonly route: string; readonly leftMs: number } | undefined {
+  #routesRejected(): string | undefined {
+    const routes: string[] = []
+    this.#rows.forEach((row, route) => {
+      row.isOfRoute ||= this.#isWell(row.org)
+      const { isOfRoute, rejections, status, org } = row
+      if (isOfRoute && rejections >= LONG_ROW)
+        routes.push(`${route} (${status}, ${rejections} times in a row, the last for ${org})`)
+    })
+    if (routes.length === 0) return undefined
+    return `The service rejects every token on some routes, while it accepts those of the same Orgs on others: ${named(routes)}. Ask the service what the App may do there. Until then, have the apps stop, or refuse the routes with routes.allow: these requests cause useless mints.`
+  }
+
+  #uploadNotKept(now: number): Finding | undefined {
     const leftMs = this.#uploadAt + HOUR_MS - now
-    return leftMs > 0 ? { route: this.#upload, leftMs } : undefined
+    if (leftMs <= 0) return undefined
+    const text = `In the last hour, the token of an upload had ended, and not all of its content was kept to be sent again (${this.#upload}): its app got the rejection. Set tokens.lifetime below the life of a token, or raise replay.maxBody.`
+    return { text, leftMs }
   }
 }
 

@@ -5,10 +5,11 @@ import { createHash } from 'node:crypto'
 import { markup, script, style } from 'status-page-assets'
 import type { ErrorCode } from '../errors.ts'
 import { parseOrgId } from '../org-id.ts'
+import { inspect, type ReadinessCheck } from '../part.ts'
 import { renderFamilies, runtimeMetrics } from './counts.ts'
 import type { History } from './history.ts'
 import { allRows } from './page/words.ts'
-import { type AdminSources, type ReadinessCheck, type StatusDocument, statusOf } from './status.ts'
+import { type AdminSources, type StatusDocument, statusOf } from './status.ts'
 import type { Warnings } from './warnings.ts'
 
 export interface Answer {
@@ -78,10 +79,10 @@ export function adminRoutes(
   warnings: Warnings,
   orgPattern: () => RegExp,
 ): ReadonlyMap<string, Route> {
-  const { metrics, gauges, version, purgeTokens } = sources
+  const { parts, metrics, version, purgeTokens } = sources
 
   async function exposition(): Promise<Answer> {
-    const families = [...metrics.families(gauges(), version), warnings.family()]
+    const families = [...metrics.families(inspect(parts), version), warnings.family()]
     const [ours, runtime] = await Promise.all([renderFamilies(families), runtimeMetrics()])
     return { status: 200, type: 'text/plain; version=0.0.4; charset=utf-8', content: `${ours}\n${runtime}` }
   }
@@ -114,7 +115,7 @@ export function adminRoutes(
   }
 
   const alive = () => ({ status: 200, type: TEXT, content: 'ok\n' })
-  const readyz = (query: URLSearchParams) => readiness(sources.readiness(), query.has('verbose'))
+  const readyz = (query: URLSearchParams) => readiness(inspect(parts).checks, query.has('verbose'))
   return new Map<string, Route>([
     ['/livez', { method: 'GET', isFor: 'probes', answer: alive }],
     ['/healthz', { method: 'GET', isFor: 'probes', answer: alive }],

@@ -1,6 +1,8 @@
 /** What the service does that clients see rarely, or not at all: an operator should know while it lasts. */
 
+import * as clock from '../clock.ts'
 import type { RequestRecord } from '../gateway/request-record.ts'
+import type { Finding, PartWarnings } from '../part.ts'
 import { Counter } from './counts.ts'
 
 /**
@@ -63,6 +65,37 @@ export class ServiceTroubles {
     const { counter } = this
     const [idle, broken] = [counter.total('idle'), counter.total('broken')]
     return { idle, broken, limited: counter.total('limited'), repeated: counter.total('repeated') }
+  }
+
+  warnings(now: number): PartWarnings {
+    const told = (kind: ServiceTrouble, text: (count: string) => string): Finding | undefined => {
+      const trouble = this.lasting(kind, now)
+      if (trouble === undefined) return undefined
+      const { count, requests, lastedMs, leftMs } = trouble
+      return { text: text(`for ${count} of the last ${requests} requests`), since: clock.day() - lastedMs, leftMs }
+    }
+    return {
+      connections_closed_idle: told(
+        'idle',
+        (count) =>
+          `The service closed an idle connection while a request was sent on it, ${count}. Uploads and POSTs fail so. Set origin.keepAliveTimeout below the idle timeout of the service.`,
+      ),
+      answers_broken: told(
+        'broken',
+        (count) =>
+          `Answers of the service were cut off, or no HTTP, ${count}. The errors below name routes and reasons: tell the service.`,
+      ),
+      service_limits: told(
+        'limited',
+        (count) =>
+          `The service answered 429 Too Many Requests, ${count}. Have the apps wait for Retry-After, and send fewer requests.`,
+      ),
+      tokens_often_rejected: told(
+        'repeated',
+        (count) =>
+          `The service rejected a token and accepted a repeat, ${count}. If the same token was accepted again, one of its back ends is out of order: tell the service. If only a new one was, set tokens.lifetime below the life of a token.`,
+      ),
+    }
   }
 
   /** The trouble lasts: how many of how many requests, since when, and for how long it is told if it does not come again. */

@@ -4,19 +4,13 @@ import { hostname } from 'node:os'
 import * as clock from '../clock.ts'
 import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
+import { inspect, type Telling } from '../part.ts'
 import type { OrgTokens } from '../token/org-tokens.ts'
 import { known, type TokenCache } from '../token/token-cache.ts'
 import { MAX_SHOWN } from './busiest.ts'
 import type { History } from './history.ts'
-import type { Gauges, Metrics } from './metrics.ts'
-import type { WarningChecks, Warnings } from './warnings.ts'
-
-export interface ReadinessCheck {
-  readonly name: string
-  readonly isOk: boolean
-  /** The reason, true for this value of `isOk`. It names no org, because probes may come from anywhere. */
-  readonly detail?: string | undefined
-}
+import type { Metrics } from './metrics.ts'
+import type { Warnings } from './warnings.ts'
 
 export interface ReloadReport {
   readonly outcome: 'applied' | 'unchanged' | 'refused'
@@ -25,7 +19,7 @@ export interface ReloadReport {
   readonly needRestart: readonly string[]
 }
 
-/** The parts of the program that the admin listener shows, and the tokens that it purges. */
+/** What the admin listener shows, and what it can do. */
 export interface AdminSources {
   readonly version: string
   /** The service that the proxy calls, and the App it calls as. */
@@ -35,20 +29,8 @@ export interface AdminSources {
     readonly appId: string | undefined
     readonly minter: string | undefined
   }
-  /** The start, or the last reload that changed something. */
-  readonly configurationTakenOverAt: () => Date
-  /** Empty if no callers are configured. */
-  readonly callers: () => readonly {
-    readonly name: string
-    /** Since the start. */
-    readonly requests: number
-    readonly requestsInFlight: number
-  }[]
-  readonly readiness: () => readonly ReadinessCheck[]
+  readonly parts: readonly Telling[]
   readonly metrics: Metrics
-  readonly gauges: () => Gauges
-  /** The Org of each request in flight, and of each open tunnel. */
-  readonly holders: () => { readonly inFlight: readonly string[]; readonly tunnels: readonly string[] }
   readonly tokens: TokenCache
   /** The Orgs that the token endpoint refused a moment ago. */
   readonly refusals: () => ReadonlyMap<OrgId, TokenError>
@@ -60,44 +42,39 @@ export interface AdminSources {
   readonly reload: () => Promise<ReloadReport>
   /** Begins to stop, and resolves with the number of connections that were broken off. Undefined unless `admin.quit`. */
   readonly quit: (() => Promise<number>) | undefined
-  readonly warnings: WarningChecks
-  /** The store through which replicas share their tokens. Undefined for a proxy that shares none. */
-  readonly fleet?:
-    | { readonly status: { readonly state: 'connecting' | 'available' | 'lost'; readonly reason: string } }
-    | undefined
 }
 
 export type StatusDocument = ReturnType<typeof statusOf>
 
 /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
 export function statusOf(sources: AdminSources, history: History, warnings: Warnings, maxOrgs: number, search: string) {
-  const { version, service, configurationTakenOverAt, callers, readiness, metrics, gauges, tokens, refusals, fleet } =
-    sources
-  const { inFlight, tunnels } = sources.holders()
-  const [ofOrgs, ofCallers] = [metrics.orgs.shown(clock.now()), metrics.callers.shown(clock.now())]
+  const { version, service, parts, metrics, tokens, refusals } = sources
+  const { takenOverAt, checks, callers, fleet, orgsInFlight, orgsOfTunnels, originConnections, ...counted } =
+    inspect(parts)
   const now = clock.now()
-  const checks = readiness()
+  const [ofOrgs, ofCallers] = [metrics.orgs.shown(now), metrics.callers.shown(now)]
   const orgs = orgStatuses(tokens, refusals()).filter(({ org }) => org.includes(search))
-  const { originConnections, ...counted } = gauges()
   return {
     program: { version, node: process.versions.node, host: hostname(), pid: process.pid, uptimeMs: now },
     service,
-    configuration: { takenOverAt: configurationTakenOverAt().toISOString() },
-    callers: callers(),
+    configuration: { takenOverAt: takenOverAt.toISOString() },
+    callers: callers.map(({ name, requestsInFlight }) => {
+      return { name, requests: metrics.requests.callers.total(name), requestsInFlight }
+    }),
     isReady: checks.every(({ isOk }) => isOk),
     checks,
-    fleet: fleet?.status,
+    fleet,
     warnings: warnings.present(),
     /** Since the start, and as of now. `requestsWaiting` of those in flight wait for a connection to the service. */
-    totals: { ...metrics.totals(), ...counted, requestsWaiting: originConnections['pending'] ?? 0 },
+    totals: { ...metrics.totals(), ...counted, requestsWaiting: originConnections.pending },
     recent: history.recent(now),
     history: history.series(),
     /** In the last two and a half to five minutes. */
     busiest: { orgs: ofOrgs.busiest, callers: ofCallers.busiest },
     mostErrors: { orgs: ofOrgs.failing, callers: ofCallers.failing },
     /** The Orgs that hold most of them now. */
-    inFlight: { orgs: mostHeld(inFlight) },
-    tunnels: { count: tunnels.length, orgs: mostHeld(tunnels) },
+    inFlight: { orgs: mostHeld(orgsInFlight) },
+    tunnels: { count: counted.tunnels, orgs: mostHeld(orgsOfTunnels) },
     orgs: orgs.sort(byNeedForAttention).slice(0, maxOrgs),
     /** Number of all matching orgs, and of those that are refused now. */
     orgCount: orgs.length,

@@ -1,17 +1,18 @@
 /** The composition root: a list of the parts. It starts them, walks them at a reload, and ends them, the last one first. */
 
-import { type Gauges, Metrics } from '../admin/metrics.ts'
-import type { AdminSources, ReadinessCheck } from '../admin/status.ts'
+import { Metrics } from '../admin/metrics.ts'
+import type { AdminSources } from '../admin/status.ts'
 import * as clock from '../clock.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
-import type { Gateway } from '../gateway/exchange.ts'
+import { Tunnels } from '../gateway/tunnel.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Names } from '../lookup.ts'
+import { inspect, type PartWarnings, type Status, warningsOf } from '../part.ts'
 import type { Traces } from '../traces/traces.ts'
 import { readVersion } from '../version.ts'
-import { openAdmin, type Phase, sourcesOf } from './admin.ts'
+import { openAdmin } from './admin.ts'
 import { openApps } from './apps.ts'
 import { Certificates } from './certificates.ts'
 import { eventsOf } from './events.ts'
@@ -60,10 +61,9 @@ export class App {
   }
 
   async listen(): Promise<void> {
-    const { shown, admin, parts } = this.#made
-    const { config, phase, side, apps, minter } = shown
+    const { config, parts, phase, side, admin, apps, minter } = this.#made
     this.adminAddress = await admin?.listen()
-    await takeOver(parts, config)
+    await takeOver(parts.toReversed(), config)
     this.minterAddress = await minter?.listener.listen()
     this.address = await apps.listener.listen()
     phase.isListening = true
@@ -72,29 +72,30 @@ export class App {
     })
   }
 
-  readiness(): ReadinessCheck[] {
-    return [...this.operator.readiness()]
+  /** What it holds and has counted. Changes nothing. */
+  inspect(): Status {
+    return inspect(this.#made.parts)
   }
 
-  /** What it holds and has counted. Changes nothing. */
-  inspect(): Gauges {
-    return this.operator.gauges()
+  /** Its bad states that last. */
+  warnings(): PartWarnings {
+    return warningsOf(this.#made.parts, clock.now())
   }
 
   /** What the admin listener shows and does. */
   get operator(): AdminSources {
-    return this.#made.sources
+    return this.#made.operator
   }
 
   /** Reads the configuration and the secret file again. The next mint uses a changed secret. Never rejects. */
   async reload(): Promise<void> {
-    await this.#made.shown.control.reloadAll()
+    await this.operator.reload()
   }
 
   /** Makes the readiness check fail, so that balancers look elsewhere. Requests are still served, each on its last connection. */
   setNotReady(): void {
-    this.#made.shown.phase.isDraining = true
-    for (const { listener } of this.#made.entrances) listener.announceEnd()
+    this.#made.phase.isDraining = true
+    for (const { listener } of this.#entrances) listener.announceEnd()
   }
 
   /**
@@ -102,25 +103,59 @@ export class App {
    * with the number of connections that it had to break off.
    */
   async drain(): Promise<number> {
-    const { shown, entrances } = this.#made
-    shown.phase.isDraining = true
-    const drained = Promise.all(entrances.map(({ listener }) => listener.drain()))
-    await clock.within(shown.config.shutdown.timeoutMs, drained)
+    const { config, phase } = this.#made
+    phase.isDraining = true
+    const drained = Promise.all(this.#entrances.map(({ listener }) => listener.drain()))
+    await clock.within(config.shutdown.timeoutMs, drained)
     return await this.close()
   }
 
   /** Breaks off everything at once. Resolves with the number of connections that were at work. */
   async close(): Promise<number> {
-    const { parts, entrances, tellBrokenOff } = this.#made
-    const broken = entrances.map((entrance) => entrance.close()).reduce((sum, count) => sum + count)
-    tellBrokenOff(broken)
-    for (const part of parts.toReversed()) await part.close?.()
+    const { parts, phase } = this.#made
+    const broken = this.#entrances.reduce((sum, entrance) => sum + entrance.close(), 0)
+    phase.tellBrokenOff(broken)
+    for (const part of parts) await part.close?.()
     return broken
+  }
+
+  get #entrances() {
+    const { apps, minter } = this.#made
+    return [apps, minter].filter((entrance) => entrance !== undefined)
+  }
+}
+
+/** How far the program is. */
+class Phase implements Part {
+  readonly #warmOrgs: number
+  isListening = false
+  isWarm = false
+  isDraining = false
+  tellBrokenOff: (connections: number) => void = () => undefined
+  /** Resolves at the end, with the number of connections that were broken off. */
+  readonly brokenOff = new Promise<number>((resolve) => {
+    this.tellBrokenOff = resolve
+  })
+
+  constructor({ tokens }: Config) {
+    this.#warmOrgs = tokens.warm.length
+  }
+
+  status(): Partial<Status> {
+    const { isListening, isWarm, isDraining } = this
+    return {
+      checks: [
+        { name: 'listening', isOk: isListening },
+        { name: 'warm', isOk: isWarm, detail: `${this.#warmOrgs} Orgs in tokens.warm` },
+        { name: 'accepting', isOk: !isDraining, detail: isDraining ? 'the proxy is stopping' : undefined },
+      ],
+    }
   }
 }
 
 type Made = Awaited<ReturnType<typeof makeParts>>
 
+/** A new part is a line here. */
 async function makeParts(
   loaded: LoadedConfig,
   log: Log,
@@ -129,43 +164,57 @@ async function makeParts(
   requestStop: () => void,
 ) {
   const { config } = loaded
-  const metrics = new Metrics(rolesOf(config))
-  const names = new Names()
-  const { lookup } = names
-  const traces = await openTraces(config, lookup)
-  const events = eventsOf(log, metrics, traces)
-  const shared = await openFleet(config, events, lookup)
-  const live = LiveConnections.of(config, lookup)
-  const origin = openOrigin(config, config.origin.connections, live.service, config.origin)
-  const mintOrigin = openMintOrigin(config, config.tokens.mintConcurrency, live)
-  const side = new TokenSide(config, mintOrigin, events, shared?.fleet)
-  const rules = new LiveRules(config, events, lookup)
-  const tunnels: Gateway['tunnels'] = new Set()
-  const apps = openApps(config, { side, origin, rules, events, traces, tunnels }, sockets)
-  const minter = openMinter(config, side, rules, events)
-  const entrances = [apps, minter].filter((entrance) => entrance !== undefined)
-  const certificates = new Certificates()
-  const apply = (latest: Config) => takeOver([...parts, log], latest)
-  const reload = new ConfigReload({ source, loaded, report: events.configReloaded, apply })
-  const reloadAll = () => {
-    side.budget.resume('credentials')
-    return Promise.all([reload.reload(), side.reloadSecret()])
+  /** Each uses those behind it. The pool ends after all that it serves: otherwise the log would blame the service. */
+  const parts: Part[] = [log]
+  const add = <P extends Part | undefined>(part: P): P => {
+    if (part !== undefined) parts.unshift(part)
+    return part
   }
-  let tellBrokenOff: (connections: number) => void = () => undefined
-  const brokenOff = new Promise<number>((resolve) => {
-    tellBrokenOff = resolve
-  })
-  const phase: Phase = { isListening: false, isWarm: false, isDraining: false }
-  const control = { reloadAll, requestStop, brokenOff }
-  const watched = { config, side, apps, minter, rules, log, reload, traces, names, certificates, metrics, tunnels }
-  const shown = { ...watched, fleet: shared?.fleet, phase, origin, control }
-  const sources = sourcesOf(shown)
-  const admin = openAdmin(shown, sources, sockets)
-  // Each uses those before it. The pool ends after all that it serves: otherwise the log would blame the service for the exchanges
-  // that end here.
-  const all = [metrics, certificates, names, traces, ...Object.values(live), origin, shared, side, rules, ...entrances]
-  const parts: readonly Part[] = [...all, admin, reload].filter((part) => part !== undefined)
-  return { parts, entrances, admin, sources, shown, tellBrokenOff }
+  const metrics = add(new Metrics(rolesOf(config), (org) => (side.tokens.orgs.peek(org)?.acceptedAt ?? -1) >= 0))
+  add(new Certificates(() => reload.problems))
+  const names = add(new Names())
+  const { lookup } = names
+  const traces = add(await openTraces(config, lookup))
+  const events = eventsOf(log, metrics, traces)
+  const live = LiveConnections.of(config, lookup)
+  for (const each of Object.values(live)) add(each)
+  const origin = add(openOrigin(config, config.origin.connections, live.service, config.origin))
+  const mintOrigin = openMintOrigin(config, config.tokens.mintConcurrency, live)
+  const shared = add(await openFleet(config, events, lookup))
+  const side = add(new TokenSide(config, mintOrigin, events, shared?.fleet))
+  const rules = add(new LiveRules(config, events, lookup))
+  const tunnels = add(new Tunnels())
+  const apps = add(openApps(config, { side, origin, rules, events, traces, tunnels }, sockets))
+  const minter = add(openMinter(config, side, rules, events))
+  const phase = add(new Phase(config))
+  const operator: AdminSources = {
+    version: readVersion(),
+    service: { baseUrl: config.baseUrl.href, appId: config.app?.appId, minter: config.minter.url?.text },
+    parts,
+    metrics,
+    tokens: side.tokens,
+    refusals: () => side.budget.refusals,
+    purgeTokens: (org) => side.purge(org),
+    resumeMints: () => side.resume(),
+    reload: async () => {
+      const { takenOverAt } = reload
+      side.budget.resume('credentials')
+      await Promise.all([reload.reload(), side.reloadSecret()])
+      const applied = takenOverAt === reload.takenOverAt ? 'unchanged' : 'applied'
+      const outcome = reload.problems.length === 0 ? applied : 'refused'
+      return { outcome, problems: reload.problems, needRestart: reload.pending }
+    },
+    quit: config.admin.quit
+      ? () => {
+          if (!phase.isDraining) requestStop()
+          return phase.brokenOff
+        }
+      : undefined,
+  }
+  const admin = add(openAdmin(config, rules, log, operator, sockets))
+  const apply = (latest: Config) => takeOver(parts.toReversed(), latest)
+  const reload: ConfigReload = add(new ConfigReload({ source, loaded, report: events.configReloaded, apply }))
+  return { config, parts, phase, side, apps, minter, operator, admin }
 }
 
 function rolesOf({ fleet, minter }: Config) {

@@ -6,6 +6,7 @@ import { RepeatMemory } from '../gateway/client-content.ts'
 import { Exchange, type Gateway } from '../gateway/exchange.ts'
 import { Reception } from '../gateway/reception.ts'
 import { SecretFields } from '../gateway/secret-fields.ts'
+import type { Tunnels } from '../gateway/tunnel.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
@@ -21,7 +22,7 @@ interface PartsBehind {
   readonly rules: LiveRules
   readonly events: Events
   readonly traces: Traces | undefined
-  readonly tunnels: Gateway['tunnels']
+  readonly tunnels: Tunnels
 }
 
 export function openApps(
@@ -71,5 +72,6 @@ export function openApps(
     secretFields.useOthers(latest.origin.secretHeaders)
     entrance.use(latest)
   }
-  return { ...entrance, use, repeatMemory }
+  const status = () => ({ ...entrance.status(), keptBytes: repeatMemory.heldBytes })
+  return { ...entrance, use, status }
 }

@@ -3,9 +3,11 @@
 import { X509Certificate } from 'node:crypto'
 import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
+import type { PartWarnings } from '../part.ts'
 import type { Part } from './reload.ts'
 
 const PEM = /-----BEGIN CERTIFICATE-----[^-]+-----END CERTIFICATE-----/g
+const SETTING = /^(?:listen\.tls|minter\.tls|minter|origin)\.(?:cert|certKey|key|clientCa)File\b/
 const WEEK_MS = 7 * 86_400_000
 
 interface Certificate {
@@ -18,6 +20,12 @@ interface Certificate {
 
 export class Certificates implements Part {
   #known: readonly Certificate[] = []
+  /** Why the last reload was refused, one line each. */
+  readonly #problems: () => readonly string[]
+
+  constructor(problems: () => readonly string[]) {
+    this.#problems = problems
+  }
 
   /** A chain counts as a whole: an intermediate that has ended breaks it, too. */
   use({ listen, origin, minter }: Config): void {
@@ -38,9 +46,14 @@ export class Certificates implements Part {
     )
   }
 
-  /** A sentence about each that has ended, or ends soon. */
-  get ending(): string[] {
-    return this.#known.filter(endsSoon).map(describeEnd)
+  warnings(): PartWarnings {
+    const refused = this.#problems().filter((line) => SETTING.test(line))
+    if (refused.length > 0) {
+      const text = `A changed certificate or key is not in use, but the one before it: ${refused.join('; ')}.`
+      return { tls_certificate: text }
+    }
+    const ending = this.#known.filter(endsSoon).map(describeEnd)
+    return ending.length === 0 ? {} : { tls_certificate: `${ending.join(' ')} Put new ones into their files.` }
   }
 }
 

@@ -5,6 +5,7 @@ import type { Config } from '../config/schema.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
 import type { TlsSettings } from '../listener/tls.ts'
+import type { Status } from '../part.ts'
 import type { Part } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 
@@ -17,21 +18,20 @@ interface EntranceSettings {
 
 export interface Entrance extends Part {
   readonly listener: Listener
-  readonly reception: Pick<Reception<never>, 'requestsInFlight' | 'cookieDroppedAt'>
   use(config: Config): void
+  status(): Partial<Status>
   /** Returns the number of connections that were busy. */
   close(): number
 }
 
 export function entranceOf(
   listener: Listener,
-  reception: Entrance['reception'],
+  reception: Pick<Reception<never>, 'requestsInFlight' | 'warnings'>,
   rules: LiveRules,
   settingsOf: (config: Config) => EntranceSettings,
 ): Entrance {
   return {
     listener,
-    reception,
     prepare(config) {
       const { socketPaths, tls } = settingsOf(config)
       const paths = socketPaths.flatMap((path) => path ?? [])
@@ -39,6 +39,13 @@ export function entranceOf(
     },
     use: () => listener.endLost(rules.isLost),
     close: () => listener.close(),
+    warnings: (now) => ({ ...reception.warnings(now), ...listener.limit.warnings() }),
+    status: () => ({
+      requestsInFlight: reception.requestsInFlight,
+      clientConnections: listener.connections,
+      connectionsRefused: listener.limit.refused,
+      orgsInFlight: listener.orgsInFlight,
+    }),
   }
 }
 

@@ -38,6 +38,8 @@ export async function openFleet(
   })
   return {
     fleet,
+    warnings: () => fleet.warnings(),
+    status: () => fleet.status(),
     use: (latest) => {
       ids = latest.orgs.ids
       const { passwordFile: now } = latest.fleet

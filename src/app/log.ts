@@ -14,6 +14,7 @@ import {
   type TunnelRecord,
   wasNotKept,
 } from '../gateway/request-record.ts'
+import type { PartWarnings, Status } from '../part.ts'
 import { StdoutOutput } from './log-output.ts'
 
 /** These may change while the program runs. */
@@ -25,6 +26,10 @@ interface LogOptions extends Readonly<Config['log']> {
 }
 
 const EPISODE_MS = 5 * 60_000
+const OUTPUT_PROBLEMS: Readonly<Record<string, string>> = {
+  ENOSPC: 'the disk of stdout is full (ENOSPC)',
+  EPIPE: 'the reader of stdout has gone (EPIPE)',
+}
 
 /** Anybody who can connect can be refused, as fast as the network permits. Of each code, the first in a second has a line, too. */
 const MAX_REFUSALS_PER_SECOND = 100
@@ -59,19 +64,22 @@ export class Log {
     )
   }
 
-  /** Lines that were dropped since the start, because nobody read them in time. */
-  get droppedLines(): number {
-    return this.#destination.droppedLines ?? 0
+  /** An episode ends five minutes after the last line that was dropped. `problem`: why no line is written now. */
+  warnings(now: number): PartWarnings {
+    const { droppedLines = 0, lastDropAt = Number.NEGATIVE_INFINITY, problem } = this.#destination
+    if (now - lastDropAt >= EPISODE_MS && problem === undefined) return {}
+    const cause =
+      problem === undefined || problem === 'EAGAIN'
+        ? 'nobody reads stdout'
+        : (OUTPUT_PROBLEMS[problem] ?? `stdout fails with ${problem}`)
+    const lost = droppedLines === 0 ? 'wait' : `were dropped, ${droppedLines} since the start`
+    return {
+      log_lines_dropped: `Lines of the log ${lost}, because ${cause}. Correct that, or set log.requests or log.sample to write less.`,
+    }
   }
 
-  /** An episode ends five minutes after the last line that was dropped. */
-  get isDropping(): boolean {
-    return clock.now() - (this.#destination.lastDropAt ?? Number.NEGATIVE_INFINITY) < EPISODE_MS
-  }
-
-  /** Why no line is written now. */
-  get problem(): string | undefined {
-    return this.#destination.problem
+  status(): Partial<Status> {
+    return { logLinesDropped: this.#destination.droppedLines ?? 0, logLinesOmitted: this.omittedLines }
   }
 
   use({ log }: { readonly log: LogVolume }): void {

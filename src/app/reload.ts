@@ -10,13 +10,14 @@ import { ConfigRefused } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import { isReloadable, type SettingKey } from '../config/settings.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
+import type { PartWarnings, Status, Telling } from '../part.ts'
 import { FileWatch } from '../watched-file.ts'
 
 /** Puts in use what was made ready, or drops it if that is not taken. Cannot fail. */
 export type Commit = (isTaken?: boolean) => void
 
 /** A part of the running program. All that it needs of the settings, it takes when a configuration is taken over. */
-export interface Part {
+export interface Part extends Telling {
   /** Makes ready what can fail; undefined if there is nothing to do. If it rejects, nothing has changed. */
   prepare?(config: Config): Promise<Commit> | Commit | undefined
   /** Called when all parts have committed. Cannot fail. */
@@ -61,7 +62,7 @@ interface ConfigReloadOptions {
   readonly report: (reload: Reload) => void
 }
 
-export class ConfigReload {
+export class ConfigReload implements Part {
   readonly #options: ConfigReloadOptions
   readonly #watch: FileWatch | undefined
   #running: LoadedConfig
@@ -89,6 +90,29 @@ export class ConfigReload {
   /** Resolves when the configuration has been read and applied, or refused. Never rejects. */
   reload(): Promise<void> {
     return this.#request(true)
+  }
+
+  warnings(): PartWarnings {
+    const { problems, pending } = this
+    // `check` knows nothing of the running settings, and may find the file good.
+    const [first, ...others] = problems
+    const more = others.length === 0 ? '' : `; and ${others.length} more, which the log has`
+    return {
+      configuration_refused:
+        first && `The changed configuration was refused, and the one before it is in use: ${first}${more}.`,
+      restart_pending:
+        pending.length === 0
+          ? undefined
+          : `Changed settings need a restart: ${pending.join(', ')}. Until then, their former values are in use.`,
+    }
+  }
+
+  /** The check always passes: a reload that fails leaves the configuration before it in use. */
+  status(): Partial<Status> {
+    const { problems, takenOverAt } = this
+    const refusal = problems.length === 0 ? '' : '; the last reload was refused, and the log says why'
+    const detail = `applied at ${takenOverAt.toISOString()}${refusal}`
+    return { takenOverAt, checks: [{ name: 'configuration', isOk: true, detail }] }
   }
 
   close(): void {

@@ -9,6 +9,7 @@ import type { AdmissionRules } from '../gateway/admission.ts'
 import { admissionRules } from '../gateway/admission-rules.ts'
 import { tokenPathTest } from '../gateway/token-paths.ts'
 import { HOSTS_ON_SOCKET } from '../http1/host.ts'
+import type { PartWarnings, Status } from '../part.ts'
 import { closedPath } from '../token/token-request.ts'
 import { keySetDownload } from './origin.ts'
 import type { Part } from './reload.ts'
@@ -36,14 +37,13 @@ export class LiveRules implements Part {
     this.onSocket = { ...this.current, hosts: HOSTS_ON_SOCKET }
   }
 
-  /** The callers that are configured now. */
-  get callers(): Callers['all'] {
-    return this.current.callers?.all ?? []
+  warnings(): PartWarnings {
+    return this.#keySets.warnings()
   }
 
-  /** The key sets of callers that cannot be fetched now. */
-  get failingKeySets(): KeySets['failing'] {
-    return this.#keySets.failing
+  status(): Partial<Status> {
+    const callers = this.current.callers?.all ?? []
+    return { callers: callers.map(({ name, usage }) => ({ name, requestsInFlight: usage.inFlight })) }
   }
 
   /** Later requests are admitted under the rules of `config`. */

@@ -87,7 +87,7 @@ function logStarted(config: Config, app: App, log: Log): void {
     minterAddress: app.minterAddress,
     ...sourceOf(config),
   }
-  const failing = app.readiness().filter(({ isOk }) => !isOk)
+  const failing = app.inspect().checks.filter(({ isOk }) => !isOk)
   const failed = failing.map(({ name, detail }) => `${name}: ${detail ?? 'failed'}`)
   if (failed.length === 0) log.logger.info(fields, 'ready')
   else log.logger.error({ ...fields, failed }, 'listening, but not ready')

@@ -9,13 +9,15 @@ import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Origin } from '../origin/origin.ts'
+import type { PartWarnings, Status } from '../part.ts'
 import type { Secret } from '../secret.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import { AppKey, ENDED_JWT, lifeLeft } from '../token/app-key.ts'
 import { Budget } from '../token/budget.ts'
 import { TokenCache } from '../token/token-cache.ts'
-import { idAtEndpoint } from '../token/token-request.ts'
+import { endpointText, idAtEndpoint } from '../token/token-request.ts'
 import type { SettledMint, TokenSource } from '../token/token-source.ts'
+import { mintWarnings, orgWarnings } from '../token/token-warnings.ts'
 import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openMinterSource } from './minter.ts'
@@ -28,6 +30,7 @@ const WARM_AT_ONCE = 8
 const ASK_AGAIN_MS = 1_000
 /** Node's timers wrap to 1 ms above 2^31-1 ms. */
 const LONGEST_WAIT_MS = 86_400_000
+const REJECTED = 'the token endpoint rejects the App credentials: check appId, the App secret and baseUrl'
 
 export class TokenSide implements Part {
   /** Undefined for a sidecar of a minter. */
@@ -41,6 +44,7 @@ export class TokenSide implements Part {
   readonly #warmOrgs: readonly OrgId[]
   readonly #origin: Origin
   readonly #events: Events
+  readonly #fleet: Fleet | undefined
   readonly #appId: string | undefined
   readonly #secretFile: string | undefined
   readonly #secretWatch: FileWatch | undefined
@@ -59,6 +63,7 @@ export class TokenSide implements Part {
     this.#warmOrgs = settings.warm
     this.#origin = origin
     this.#events = events
+    this.#fleet = fleet
     const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
     const { url } = config.minter
     if (url !== undefined) {
@@ -120,14 +125,57 @@ export class TokenSide implements Part {
     )
   }
 
+  warnings(now: number): PartWarnings {
+    const { baseUrl, tokens } = this.#config
+    const call = this.minter === undefined ? endpointText({ baseUrl, endpoint: tokens.endpoint }) : undefined
+    return {
+      ...mintWarnings({ budget: this.budget, call, areCredentialsRejected: this.#seemCredentialsRejected }),
+      ...orgWarnings(this.tokens.orgs, now),
+      ...this.minter?.warnings(),
+      secret_refused: this.#secretProblem,
+    }
+  }
+
+  status(): Partial<Status> {
+    const { underway, waiting } = this.budget.calls
+    const isRejected = this.minter === undefined && this.budget.isAppRejected
+    return {
+      requestsWaitingForToken: this.tokens.waiting.count,
+      mintCalls: underway,
+      mintCallsWaiting: waiting,
+      cachedTokens: this.tokens.orgs.size,
+      orgsPaused: this.budget.troubled.filter(({ leftMs }) => leftMs > 0).length,
+      mintPace: this.budget.pace,
+      isMinterAvailable: this.minter?.isWell !== false,
+      checks: [{ name: 'credentials', isOk: !isRejected, detail: isRejected ? REJECTED : undefined }],
+    }
+  }
+
+  /** Of one org, or of all. Returns the number of tokens that it has dropped. */
+  purge(org?: OrgId): number {
+    const purged = this.tokens.purge(org)
+    this.budget.forget(org)
+    if (org === undefined) this.#fleet?.purge(purged, 'all')
+    else this.#fleet?.purge([org])
+    return purged.length
+  }
+
+  /** Ends the pauses and limits of mints. */
+  resume(): void {
+    this.budget.resume()
+    this.tokens.orgs.forEach((tokens) => {
+      tokens.endPause()
+    })
+  }
+
   /** The token endpoint rejects the App, and has never accepted it, or does so no longer; at a sidecar, as its minter says. */
-  get seemCredentialsRejected(): boolean {
+  get #seemCredentialsRejected(): boolean {
     const neverAccepted = this.minter === undefined ? this.credentials?.areRejected === true : this.budget.isAppUnknown
     return neverAccepted || this.budget.isAppRevoked
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
-  get secretProblem(): string | undefined {
+  get #secretProblem(): string | undefined {
     const rejected = 'holds a secret that the token endpoint rejects: correct it'
     const problem = this.#secretFileProblem ?? (this.credentials?.state === 'rejected' ? rejected : undefined)
     if (problem === undefined) return undefined

@@ -4,6 +4,7 @@ import type { SecureContext } from 'node:tls'
 import * as clock from '../clock.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { pathOf } from '../http1/target.ts'
+import type { PartWarnings } from '../part.ts'
 import { contextTrusting } from '../trusted-certificates.ts'
 import { USER_AGENT } from '../version.ts'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
@@ -103,13 +104,16 @@ export class KeySets {
     return verify()
   }
 
-  /** The sets that cannot be fetched now. `problem` is a predicate of the URL. */
-  get failing(): readonly { readonly url: string; readonly problem: string; readonly isFormerInUse: boolean }[] {
-    return [...this.#entries.values()].flatMap(({ source, problem, verifier }) =>
-      source === undefined || problem === undefined
-        ? []
-        : [{ url: pathOf(source.url), problem, isFormerInUse: verifier !== undefined }],
-    )
+  warnings(): PartWarnings {
+    const texts = [...this.#entries.values()].flatMap(({ source, problem, verifier }) => {
+      if (source === undefined || problem === undefined) return []
+      const effect =
+        verifier !== undefined
+          ? 'The last good one stays in use, and new keys are unknown'
+          : 'Until it is here, callers whose JWTs need it get 503 caller_keys_unavailable'
+      return `The key set of callers at ${pathOf(source.url)} ${problem}. ${effect}. Correct its server, jwks, jwksCaFile or jwksTokenFile.`
+    })
+    return { key_set_unavailable: texts.length === 0 ? undefined : texts.join(' ') }
   }
 
   close(): void {

@@ -7,6 +7,7 @@ import { randomBytes } from 'node:crypto'
 import { LRUCache } from 'lru-cache'
 import * as clock from '../clock.ts'
 import type { OrgId } from '../org-id.ts'
+import type { PartWarnings, Status } from '../part.ts'
 import type { Secret } from '../secret.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../token/token-source.ts'
 import { RedisStore, type StoreOptions } from './redis-store.ts'
@@ -87,6 +88,24 @@ export class Fleet {
   /** From now on, this replica shares with those that have this secret, and with no others. */
   secretReplaced(appSecret: Secret): void {
     this.#keys = new FleetKeys({ ...this.#options, appSecret })
+  }
+
+  warnings(): PartWarnings {
+    const { state, reason } = this.store.status
+    return {
+      fleet_store_lost:
+        state === 'lost'
+          ? `The store of the fleet (fleet.store) cannot be used: ${reason}. Until it is back, this replica mints for itself.`
+          : undefined,
+      fleet_password_rejected:
+        state === 'available' && reason !== ''
+          ? `The changed password of fleet.passwordFile cannot be used: ${reason}. The connection from before is in use until it ends.`
+          : undefined,
+    }
+  }
+
+  status(): Partial<Status> {
+    return { fleet: this.store.status }
   }
 
   /** Resolves when everything for the other replicas was sent or given up. */

@@ -25,7 +25,7 @@ import { AppCredential, type CredentialUser, OrgCredential, type RequestCredenti
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 import { ResponseHead } from './response-head.ts'
 import type { SecretFields } from './secret-fields.ts'
-import { Tunnel } from './tunnel.ts'
+import { Tunnel, type Tunnels } from './tunnel.ts'
 
 export interface Gateway {
   readonly tokens: TokenCache
@@ -39,8 +39,7 @@ export interface Gateway {
   readonly origin: Origin
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
-  /** Those that are open. */
-  readonly tunnels: Set<Tunnel>
+  readonly tunnels: Tunnels
   /** For a side of a tunnel that takes nothing. */
   readonly idleTimeoutMs: number
 }

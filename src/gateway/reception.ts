@@ -7,6 +7,7 @@ import type { Failure } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { BrokenInput, Client, RequestHandler, RequestInProgress } from '../listener/request-handler.ts'
 import type { OrgId } from '../org-id.ts'
+import type { PartWarnings } from '../part.ts'
 import type { Admission, AdmissionRules, Admitted } from './admission.ts'
 import { type KnownHead, type RefusalDesk, UnadmittedRequest } from './unadmitted-request.ts'
 
@@ -18,6 +19,8 @@ type Holder = Pick<Admitted, 'orgId' | 'caller'>
 
 /** Of `maxInFlight`, rounded up: the most for one Org, or for all requests without one. */
 const ORG_SHARE = 3 / 4
+/** A cookie that was dropped is told for so long. */
+const COOKIE_EPISODE_MS = 3_600_000
 
 export interface ReceptionOptions<A extends Admissible> {
   readonly allowRemote: boolean
@@ -53,7 +56,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
   readonly #unproven = new Set<UnadmittedRequest>()
   #isDraining = false
   /** Monotonic milliseconds: the last request came whose cookies are not sent on. */
-  cookieDroppedAt = Number.NEGATIVE_INFINITY
+  #cookieDroppedAt = Number.NEGATIVE_INFINITY
 
   constructor(options: ReceptionOptions<A>) {
     this.#options = options
@@ -63,6 +66,14 @@ export class Reception<A extends Admissible> implements RequestHandler {
     let unproven = 0
     for (const { isOver } of this.#unproven) if (!isOver) unproven++
     return this.#admitted + unproven
+  }
+
+  warnings(now: number): PartWarnings {
+    const leftMs = this.#cookieDroppedAt + COOKIE_EPISODE_MS - now
+    if (leftMs <= 0) return {}
+    const text =
+      'Apps send cookies, which the proxy drops, because the cookie jar of an app mixes the sessions of all Orgs. If an app needs them, and has a jar for each Org, set origin.sendCookies.'
+    return { cookies_dropped: { text, leftMs } }
   }
 
   receive(head: RequestHead, client: Client): RequestInProgress {
@@ -110,7 +121,7 @@ export class Reception<A extends Admissible> implements RequestHandler {
     this.#admitted++
     this.#byOrg.set(orgId, (this.#byOrg.get(orgId) ?? 0) + 1)
     if (caller !== undefined) caller.usage.inFlight++
-    if (dropsCookie === true) this.cookieDroppedAt = startedAt
+    if (dropsCookie === true) this.#cookieDroppedAt = startedAt
     client.wasAdmitted = true
     client.caller = caller
     return this.#options.serve(admitted, client, startedAt, this.#ended)

@@ -4,6 +4,7 @@ import type { Socket } from 'node:net'
 import * as clock from '../clock.ts'
 import type { Client } from '../listener/request-handler.ts'
 import { keepReading } from '../origin/request-writer.ts'
+import { named, type PartWarnings, type Status } from '../part.ts'
 import { resetConnection } from '../reset.ts'
 import {
   type GatewayObserver,
@@ -17,6 +18,8 @@ import {
 const END_MS = 10_000
 /** Between two looks at a tunnel of which one side has ended, or takes less than the other sends. */
 const LOOK_MS = 1_000
+/** A side that ends with the other needs less. */
+const LEAVING_MS = 2_000
 
 /** A side of a tunnel, and the bytes that have come from it already. */
 interface Opened {
@@ -28,10 +31,27 @@ interface Opened {
 
 interface TunnelKeeper {
   readonly observer: GatewayObserver
-  /** Those that are open. */
-  readonly tunnels: Set<Tunnel>
+  readonly tunnels: Tunnels
   /** Bytes wait for so long for a side that takes nothing. */
   readonly idleTimeoutMs: number
+}
+
+/** Those that are open. */
+export class Tunnels extends Set<Tunnel> {
+  warnings(now: number): PartWarnings {
+    const left = [...this].filter(({ leftAt = now }) => now - leftAt > LEAVING_MS)
+    if (left.length === 0) return {}
+    const told = left.map(
+      ({ record: { orgId = 'the App', path, requestId } }) => `${path} for ${orgId} (request ${requestId})`,
+    )
+    return {
+      tunnels_left: `One side of these WebSockets has ended, and the other has not: ${named(told)}. Correct the side that is left: it must end, too, when the other closes.`,
+    }
+  }
+
+  status(): Partial<Status> {
+    return { tunnels: this.size, orgsOfTunnels: [...this].flatMap(({ record }) => record.orgId ?? []) }
+  }
 }
 
 /**

@@ -2,6 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 import * as clock from '../clock.ts'
+import type { PartWarnings } from '../part.ts'
 
 /** Descriptors that Node itself, the log and the listeners need. */
 const OWN_DESCRIPTORS = 40
@@ -48,6 +49,13 @@ export class ConnectionLimit {
 
   get isRefusing(): boolean {
     return clock.now() - this.#lastRefusalAt < TOLD_AGAIN_AFTER_MS
+  }
+
+  warnings(): PartWarnings {
+    if (!this.isRefusing) return {}
+    return {
+      connections_refused: `Client connections are refused, or closed while idle, because ${this.most} are open. Find the clients that leave them open, or raise ${this.setting}.`,
+    }
   }
 
   /** Counts a refusal. Returns true for the first one after a pause. */

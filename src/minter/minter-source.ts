@@ -1,10 +1,20 @@
 /** A sidecar's source of tokens: asks the minter, as the caller that this sidecar is there. */
 
 import * as clock from '../clock.ts'
-import { type ErrorCode, OriginError, PASSED_ON, TOKEN_PROBLEMS, TokenError, type TokenErrorCode } from '../errors.ts'
+import {
+  type ErrorCode,
+  OriginError,
+  PASSED_ON,
+  PROBLEMS,
+  remedyOf,
+  TOKEN_PROBLEMS,
+  TokenError,
+  type TokenErrorCode,
+} from '../errors.ts'
 import { fieldValue } from '../http1/field-list.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
+import type { PartWarnings } from '../part.ts'
 import { parseRetryAfter } from '../token/token-reply.ts'
 import { AccessToken, type MintOptions, type SettledMint, type TokenSource } from '../token/token-source.ts'
 import { tokenTarget } from './admission.ts'
@@ -37,6 +47,18 @@ export class MinterSource implements TokenSource {
 
   constructor(options: MinterSourceOptions) {
     this.#options = options
+  }
+
+  warnings(): PartWarnings {
+    const { problem, refusal: code } = this
+    return {
+      minter_lost:
+        problem &&
+        `No token can be had: the minter of this sidecar ${problem}. Tokens that are held go on working. Check minter.url, minter.caFile, and the minter.`,
+      minter_refused:
+        code &&
+        `No token can be had: the minter answers ${PROBLEMS[code].status} ${code}. Tokens that are held go on working. ${remedyOf(code, true).detail}`,
+    }
   }
 
   get isWell(): boolean {

@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict'
 import * as clock from '../clock.ts'
 import { type Limit, OriginError } from '../errors.ts'
+import type { Status } from '../part.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import { Connection, type ConnectionPool, type TimeLimits } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
@@ -176,6 +177,11 @@ export class Origin implements AttemptPlace, ConnectionPool {
     for (const connection of [...this.#open]) connection.check(time, this.#limits)
     const now = clock.now() // by which the service counts
     for (const connection of [...this.#idle]) if (connection.expiresAt <= now) connection.destroy()
+  }
+
+  status(): Partial<Status> {
+    const { connected, free, pending } = this.stats
+    return { originConnections: { busy: connected - free, free, pending } }
   }
 
   /** `pending`: attempts without a connection. */

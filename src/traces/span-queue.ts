@@ -2,6 +2,7 @@
 
 import { BatchSpanProcessor, type ReadableSpan, type SpanExporter } from '@opentelemetry/sdk-trace'
 import * as clock from '../clock.ts'
+import type { PartWarnings, Status } from '../part.ts'
 
 /** With those on their way. What comes beyond is dropped: the collector may be away, and no request waits for it. */
 const MAX_SPANS = 2_048
@@ -36,6 +37,18 @@ export class SpanQueue extends BatchSpanProcessor {
   /** An episode ends five minutes after the last loss. */
   get isDropping(): boolean {
     return clock.now() - this.#droppedAt < EPISODE_MS
+  }
+
+  warnings(): PartWarnings {
+    if (!this.isDropping) return {}
+    const { dropped, problem = 'it does not take them as fast as they come' } = this
+    return {
+      spans_dropped: `The collector at traces.endpoint does not get all spans, and ${dropped} were dropped since the start: ${problem}. Requests do not wait for it. Check its address and its log.`,
+    }
+  }
+
+  status(): Partial<Status> {
+    return { spansDropped: this.dropped }
   }
 
   #drop(spans: number, problem = this.problem): void {

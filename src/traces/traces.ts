@@ -22,6 +22,7 @@ import { LRUCache } from 'lru-cache'
 import * as clock from '../clock.ts'
 import { type RequestRecord, type RequestTrace, TRACEPARENT, type Tracing } from '../gateway/request-record.ts'
 import { withoutFields } from '../http1/field-list.ts'
+import type { PartWarnings, Status } from '../part.ts'
 import type { SettledMint } from '../token/token-source.ts'
 import { SpanQueue } from './span-queue.ts'
 
@@ -86,6 +87,14 @@ export class Traces implements Tracing {
       spanProcessors: [this.queue],
     })
     this.#tracer = this.#provider.getTracer('org-access-proxy', version)
+  }
+
+  warnings(): PartWarnings {
+    return this.queue.warnings()
+  }
+
+  status(): Partial<Status> {
+    return this.queue.status()
   }
 
   begin(record: RequestRecord, traceparent: string | undefined): RequestTrace | undefined {

@@ -32,13 +32,13 @@ export class Watch {
     const { limits } = story
     const gauges = proxy.app?.inspect()
     if (gauges === undefined) return
-    const { requestsInFlight, clientConnections, mintCalls, originConnections } = gauges
-    const { busy = 0, free = 0, pending = 0, tunnel = 0 } = originConnections
+    const { requestsInFlight, clientConnections, mintCalls, originConnections, tunnels } = gauges
+    const { busy, free, pending } = originConnections
     if (requestsInFlight > limits.maxInFlight) violate('limits', `${requestsInFlight} requests in flight`)
     if (clientConnections > limits.maxConnections) violate('limits', `${clientConnections} client connections`)
     if (mintCalls > limits.mintConcurrency) violate('limits', `${mintCalls} calls of the endpoint`)
     if (busy + free > limits.connections)
-      violate('limits', `${busy + free} connections to the service (${tunnel} tunnels)`)
+      violate('limits', `${busy + free} connections to the service (${tunnels} tunnels)`)
     // Free connections close when others may be opened, so a request that waits beside one for long is forgotten.
     const isStalled = story.stalls.some(({ at, lengthMs }) => world.now >= at && world.now <= at + lengthMs + 100)
     this.#waitingBeside = free > 0 && pending > 0 && busy === 0 && !isStalled ? this.#waitingBeside + 1 : 0

@@ -56,7 +56,7 @@ export class RuleWatch {
 
   #shares(): boolean {
     const { proxy, story, violate } = this.#stage
-    const { inFlight } = proxy.app?.operator.holders() ?? { inFlight: [] }
+    const inFlight = proxy.app?.inspect().orgsInFlight ?? []
     const most = Math.ceil(story.limits.maxInFlight * ORG_SHARE)
     if (inFlight.length <= most) return false
     const counts = new Map<string, number>()
@@ -72,7 +72,7 @@ export class RuleWatch {
   /** One Org that gets 401 may not be linked. */
   #readiness(): boolean {
     const { proxy, service, violate } = this.#stage
-    const check = proxy.app?.operator.readiness().find(({ name }) => name === 'credentials')
+    const check = proxy.app?.inspect().checks.find(({ name }) => name === 'credentials')
     if (check === undefined || check.isOk) return false
     const rejected = service.mints.filter(({ trouble }) => trouble === 'credentials' || trouble === 'unauthorized')
     if (new Set(rejected.map(({ org }) => org)).size >= 2) return false
@@ -90,7 +90,7 @@ export class RuleWatch {
     const second = began.sort((one, other) => one - other)[1]
     const isRecent = (held.at(-1)?.at ?? 0) > world.now - 100_000
     if (second === undefined || world.now < second + REVOKED_MS + ROOM_MS || !isRecent) return false
-    if (proxy.app?.operator.warnings['app_credentials_rejected']?.() !== undefined) return false
+    if (proxy.app?.warnings().app_credentials_rejected !== undefined) return false
     violate('a revoked App is told', `401s since ${second.toFixed(0)}, and no warning`)
     return true
   }
@@ -287,7 +287,7 @@ function judgeResume(stage: Stage): void {
 function judgeLearnedStatus({ story, violate, proxy, service }: Stage): void {
   const { rejectsWith } = story.tokens
   if (rejectsWith === undefined || service.tokens.length < 5) return
-  const told = proxy.app?.operator.warnings['rejection_status_learned']?.()
+  const told = proxy.app?.warnings().rejection_status_learned
   if (told === undefined)
     violate('a status that ends tokens is named', `${rejectsWith}: ${service.tokens.length} tokens`)
 }

@@ -40,7 +40,7 @@ describe('settings', () => {
 describe('metrics', () => {
   const families = [
     ...new Metrics({ hasFleet: true, isMinter: true, isSidecar: true }).families(NO_GAUGES, '0'),
-    new Warnings({}).family(),
+    new Warnings([]).family(),
   ]
   const names = families.map(({ name }) => name)
 

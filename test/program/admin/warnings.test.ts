@@ -22,7 +22,7 @@ async function warningsOf(proxy: ProxyUnderTest): Promise<StatusDocument['warnin
 
 test('a state is told from the moment it is first seen to its end', () => {
   let finding: { text: string; leftMs?: number } | undefined
-  const warnings = new Warnings({ fleet_store_lost: () => finding })
+  const warnings = new Warnings([{}, { warnings: () => ({ fleet_store_lost: finding }) }])
   expect(warnings.present(0)).toEqual([])
   finding = { text: 'lost' }
   const since = '1970-01-01T00:00:01.000Z'

@@ -1,7 +1,7 @@
 /** Records of requests like those of the gateway, with the values of a test. */
 
-import type { Gauges } from '../../../src/admin/metrics.ts'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
+import { NOTHING, type Status } from '../../../src/part.ts'
 
 export function record(given: Partial<RequestRecord> = {}): RequestRecord {
   const { requestId = 'request-1', method = 'GET', path = '/v2/members', startedAt = 1_000 } = given
@@ -11,22 +11,4 @@ export function record(given: Partial<RequestRecord> = {}): RequestRecord {
   return Object.assign(new RequestRecord(requestId, orgId, method, path, startedAt), times, usual, given)
 }
 
-export const NO_GAUGES: Gauges = {
-  requestsInFlight: 0,
-  tunnels: 0,
-  requestsWaitingForToken: 0,
-  mintCalls: 0,
-  mintCallsWaiting: 0,
-  keptBytes: 0,
-  clientConnections: 0,
-  connectionsRefused: 0,
-  cachedTokens: 0,
-  orgsPaused: 0,
-  mintPace: 1,
-  logLinesDropped: 0,
-  logLinesOmitted: 0,
-  spansDropped: 0,
-  isStoreAvailable: false,
-  isMinterAvailable: true,
-  originConnections: { busy: 1, free: 3 },
-}
+export const NO_GAUGES: Status = { ...NOTHING, spansDropped: 0, originConnections: { busy: 1, free: 3, pending: 0 } }

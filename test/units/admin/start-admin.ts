@@ -2,11 +2,12 @@
 
 import { AdminListener, type AdminOptions } from '../../../src/admin/admin-server.ts'
 import { Metrics } from '../../../src/admin/metrics.ts'
-import type { AdminSources, ReadinessCheck, ReloadReport } from '../../../src/admin/status.ts'
+import type { AdminSources, ReloadReport } from '../../../src/admin/status.ts'
 import { TokenError } from '../../../src/errors.ts'
 import type { RequestRecord } from '../../../src/gateway/request-record.ts'
 import { HostList, LOOPBACK_NAMES } from '../../../src/http1/host.ts'
 import type { OrgId } from '../../../src/org-id.ts'
+import type { ReadinessCheck, Status } from '../../../src/part.ts'
 import { TokenCache } from '../../../src/token/token-cache.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
 import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
@@ -28,7 +29,7 @@ export class AdminUnderTest implements AsyncDisposable {
   paused: { text: string; leftMs: number } | undefined
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
-  callers: ReturnType<AdminSources['callers']> = []
+  callers: Status['callers'] = []
   reload: ReloadReport = { outcome: 'unchanged', problems: [], needRestart: [] }
   checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
   address = ''
@@ -50,24 +51,29 @@ export class AdminUnderTest implements AsyncDisposable {
     const sources: AdminSources = {
       version,
       service: { baseUrl: 'https://api.example.com/', appId: 'my-app', minter: undefined },
-      configurationTakenOverAt: () => new Date(0),
-      callers: () => this.callers,
-      readiness: () => this.checks,
+      parts: [
+        {
+          warnings: () => ({ orgs_paused: this.paused }),
+          status: () => ({
+            ...NO_GAUGES,
+            callers: this.callers,
+            checks: this.checks,
+            requestsInFlight: 2,
+            tunnels: 1,
+            orgsInFlight: ['acme', 'acme', 'globex'],
+            orgsOfTunnels: ['initech'],
+            requestsWaitingForToken: 1,
+            cachedTokens: this.tokens.orgs.size,
+          }),
+        },
+      ],
       metrics: this.metrics,
-      holders: () => ({ inFlight: ['acme', 'acme', 'globex'], tunnels: ['initech'] }),
       tokens: this.tokens,
       refusals: () => this.refusals,
       purgeTokens: (org) => this.tokens.purge(org).length,
       resumeMints: () => undefined,
       reload: async () => this.reload,
       quit,
-      warnings: { orgs_paused: () => this.paused },
-      gauges: () => ({
-        ...NO_GAUGES,
-        requestsInFlight: 2,
-        requestsWaitingForToken: 1,
-        cachedTokens: this.tokens.orgs.size,
-      }),
     }
     this.#listener = new AdminListener(
       {

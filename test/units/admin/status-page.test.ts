@@ -87,8 +87,8 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
 
   test('it shows the state, and requests nothing from elsewhere', async () => {
     await admin.mint('acme')
-    admin.callers = [{ name: 'billing', requests: 3, requestsInFlight: 1 }]
-    for (let i = 0; i < 40; i++) admin.requestEnded()
+    admin.callers = [{ name: 'billing', requestsInFlight: 1 }]
+    for (let i = 0; i < 40; i++) admin.requestEnded({ caller: i < 3 ? 'billing' : undefined })
     admin.requestEnded({ status: 400, code: 'org_id_missing', orgId: undefined, token: 'none' })
     const page = await openPage(admin)
     expect(await page.evaluate(text('#state'))).toBe('Ready')

@@ -2,7 +2,7 @@ import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
 import { onTestFinished, test } from 'vitest'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
-import { Tunnel } from '../../../src/gateway/tunnel.ts'
+import { Tunnel, Tunnels } from '../../../src/gateway/tunnel.ts'
 import type { Client } from '../../../src/listener/request-handler.ts'
 import { listening } from '../../support/listening.ts'
 
@@ -22,7 +22,7 @@ test('the proxy ends a client that is slow to take what was sent, and the servic
   const observer = { requestEnded() {}, programFailed() {} }
   const wasReset = new Promise<void>((reset) => {
     const connection: Partial<Client> = { isFinishing: true, reset }
-    const keeper = { observer, tunnels: new Set<Tunnel>(), idleTimeoutMs: 60_000 }
+    const keeper = { observer, tunnels: new Tunnels(), idleTimeoutMs: 60_000 }
     new Tunnel(keeper, new RequestRecord('', 'acme', 'GET', '/', 0), connection as Client, client, service)
   })
   // Few bytes wait, so that the service is still read.

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { groupedByCause } from '../../../src/app/warnings.ts'
 import type { OrgId } from '../../../src/org-id.ts'
+import { groupedByCause } from '../../../src/token/token-warnings.ts'
 
 test('causes are read once for each Org, however many differ', () => {
   let reads = 0
