@@ -21,6 +21,11 @@ const hasManyDescriptors = Number(descriptors) >= 11_000
 /** A skip is allowed only if its reason holds on this machine. */
 const ALLOWED_SKIPS = [
   {
+    tests: /^test\/(simulation|long)\/simulation\.test\.ts/,
+    reason: 'the simulation runs on Node 20',
+    holds: true,
+  },
+  {
     tests: /^test\/program\/behaviour\/websocket\.test\.ts: a (client|service) that resets/,
     reason: 'a unix socket has no reset',
     holds: true,

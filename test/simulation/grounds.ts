@@ -301,6 +301,7 @@ class GroundAuthor {
         pace: undefined,
         cut: undefined,
         hangs: false,
+        stopsReading: false,
         afterwards: 'keep',
         rejectsAt: 'end',
         ...answer,

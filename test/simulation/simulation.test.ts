@@ -5,27 +5,27 @@ import { FOUND } from './seeds.ts'
 /** The simulation puts its own sockets below Node's `net`, whose inside each version may change. */
 const isOnItsNode = process.versions.node.startsWith('20.')
 
-function simulate(...args: readonly string[]): { readonly status: number | null; readonly output: string } {
-  const { status, stdout, stderr } = spawnSync(process.execPath, ['test/simulation/main.mjs', ...args], {
-    encoding: 'utf8',
-  })
-  return { status, output: stdout + stderr }
+/** Its output is the message of a failure. */
+function simulate(...args: readonly string[]): void {
+  const command = ['test/simulation/main.mjs', ...args]
+  const { status, stdout, stderr } = spawnSync(process.execPath, command, { encoding: 'utf8' })
+  expect(status, stdout + stderr).toBe(0)
 }
 
 describe.skipIf(!isOnItsNode)('the simulation, on Node 20', () => {
   test('its sockets tell what real ones tell', () => {
-    expect(simulate('--world')).toMatchObject({ status: 0 })
+    simulate('--world')
   })
 
   test('one seed is one story', () => {
-    expect(simulate('--from', '1', '--count', '5', '--twice')).toMatchObject({ status: 0 })
+    simulate('--from', '1', '--count', '5', '--twice')
   })
 
   test('every seed that has failed passes', () => {
-    expect(simulate('--seeds', Object.keys(FOUND).join(','))).toMatchObject({ status: 0 })
+    simulate('--seeds', Object.keys(FOUND).join(','))
   })
 
   test('fixed seeds pass', () => {
-    expect(simulate('--from', '1000', '--count', '30')).toMatchObject({ status: 0 })
+    simulate('--from', '1000', '--count', '20')
   })
 })

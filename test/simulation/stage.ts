@@ -198,6 +198,7 @@ function probeRequest(id: string, org: number): RequestPlan {
       pace: undefined,
       cut: undefined,
       hangs: false,
+      stopsReading: false,
       afterwards: 'keep',
       rejectsAt: 'end',
     },

@@ -133,12 +133,14 @@ export interface AnswerPlan {
   readonly afterMs: number
   readonly interims: number
   readonly pace: Pace | undefined
-  /** After so much of the content it breaks off, or never. */
+  /** After so much of the content it breaks off, or never. -1: before any byte of an answer. */
   readonly cut: { readonly at: number; readonly how: 'close' | 'reset' } | undefined
   /** The service never answers. */
   readonly hangs: boolean
-  /** What becomes of the connection behind it. */
-  readonly afterwards: 'keep' | 'announced close' | 'close' | 'reset'
+  /** It reads no more of the content, once it has answered. */
+  readonly stopsReading: boolean
+  /** What becomes of the connection behind it. `surplus`: a while later comes an answer to nothing. */
+  readonly afterwards: 'keep' | 'announced close' | 'close' | 'reset' | 'surplus'
   /** A rejection comes at once, or behind the content. */
   readonly rejectsAt: 'head' | 'end'
 }
@@ -243,7 +245,7 @@ class Author {
 
   #chooseLimits(): Limits {
     const random = this.#random
-    const isSmall = this.#is('full pool', 'cold crowd') || random.chance(0.3)
+    const isSmall = this.#is('full pool', 'cold crowd', 'ends') || random.chance(0.3)
     return {
       maxInFlight: this.#is('cold crowd') ? random.pick([16, 32, 64]) : random.pick(isSmall ? [8, 16] : [64, 256]),
       maxConnections: random.pick(isSmall && !this.#is('cold crowd') ? [16, 64] : [256, 1_024]),
@@ -281,8 +283,8 @@ class Author {
       })
     }
     return {
-      livesMs: Array.from({ length: this.#orgs }, () => (isShort ? random.spread(300, 6_000) : 3_600_000)),
-      isStated: random.chance(0.5),
+      livesMs: Array.from({ length: this.#orgs }, () => (isShort ? random.spread(300, 8_000) : 3_600_000)),
+      isStated: random.chance(this.#is('ends') ? 0.8 : 0.5),
       lagMs: random.chance(0.2) ? random.spread(1, 400) : 0,
       hasOneLive: random.chance(0.2),
       answerMs: random.pick([
@@ -366,28 +368,33 @@ class Author {
     return {
       status: random.chance(0.85) ? 200 : random.pick([201, 204, 304, 400, 403, 404, 409, 422, 500, 503]),
       bytes,
-      framing: random.pick(['length', 'length', 'chunked', 'end'] as const),
-      when: hasContent && random.chance(0.25) ? random.pick(['head', 'middle'] as const) : 'end',
-      afterMs: random.chance(0.5) ? 0 : random.spread(0.1, hasTrouble ? 10_000 : 600),
+      framing: random.pick(
+        this.#is('resets') ? (['length', 'end'] as const) : (['length', 'length', 'chunked', 'end'] as const),
+      ),
+      when:
+        hasContent && random.chance(this.#is('uploads') ? 0.5 : 0.25)
+          ? random.pick(['head', 'middle'] as const)
+          : 'end',
+      afterMs: random.chance(0.5) ? 0 : random.spread(0.1, hasTrouble ? 10_000 : this.#is('ends') ? 1_500 : 600),
       interims: random.chance(0.1) ? random.whole(1, 3) : 0,
       pace: this.#pace(bytes),
       cut:
         hasTrouble && random.chance(0.4)
-          ? { at: random.whole(0, bytes), how: random.pick(['close', 'reset'] as const) }
+          ? { at: random.chance(0.3) ? -1 : random.whole(0, bytes), how: random.pick(['close', 'reset'] as const) }
           : undefined,
       hangs: hasTrouble && random.chance(0.15),
-      afterwards: random.chance(0.85) ? 'keep' : random.pick(['announced close', 'close', 'reset'] as const),
+      stopsReading: random.chance(0.5),
+      afterwards: random.chance(0.85) ? 'keep' : random.pick(['announced close', 'close', 'reset', 'surplus'] as const),
       rejectsAt: random.pick(['head', 'end'] as const),
     }
   }
 
   #side(): SidePlan {
     const random = this.#random
+    const sends = random.chance(0.2) ? 0 : Math.floor(random.spread(1, 600_000))
     return {
-      sends: random.chance(0.2) ? 0 : Math.floor(random.spread(1, 600_000)),
-      pace: random.chance(0.3)
-        ? { bytes: Math.ceil(random.spread(100, 60_000)), everyMs: random.spread(0.5, 300) }
-        : undefined,
+      sends,
+      pace: this.#pace(sends),
       reads: random.chance(0.75) ? 'all' : random.pick(['nothing', 'late'] as const),
       ends: random.chance(0.6)
         ? { how: random.pick(['end', 'end', 'close', 'reset'] as const), afterMs: random.spread(0.1, 3_000) }

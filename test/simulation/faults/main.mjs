@@ -8,16 +8,17 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { MENDED } from './mended.mjs'
+import { OF_ORACLES } from './of-oracles.mjs'
 import { OWN } from './own.mjs'
 
 /** Changes that a hostile reader would make (mutants/README.md). */
 const chosen = () =>
-  JSON.parse(readFileSync('mutants/chosen.json', 'utf8')).map(({ area, file, find, replace, breaks }) => ({
+  JSON.parse(readFileSync('test/mutants/chosen.json', 'utf8')).map(({ area, file, find, replace, breaks }) => ({
     name: `${area}: ${breaks}`,
     edits: [[file.replace(/^src\//, ''), find, replace]],
   }))
 
-const LISTS = { mended: () => MENDED, own: () => OWN, mutants: chosen }
+const LISTS = { mended: () => MENDED, own: () => OWN, oracles: () => OF_ORACLES, mutants: chosen }
 
 /** Whether the text of each edit is in its file, once. */
 function applies({ edits }) {

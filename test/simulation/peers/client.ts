@@ -222,8 +222,6 @@ export class Client {
     outcome.code = /details="(\w+)"/.exec(fields.get('proxy-status') ?? '')?.[1]
     outcome.closes = fields.get('connection')?.toLowerCase() === 'close'
     this.#world.tell(this.#name, `${plan.id} gets ${status} ${outcome.code ?? ''}`)
-    if (outcome.answers !== undefined && outcome.answers !== plan.id)
-      this.faults.push(`${plan.id}: it got the answer to ${outcome.answers}`)
     if (status === 101 && plan.socket !== undefined) {
       outcome.end = 'whole'
       outcome.endedAt = this.#world.now

@@ -32,6 +32,8 @@ export interface Attempt {
   isContentWhole: boolean
   /** All of the answer went to the kernel. */
   isAnswered: boolean
+  /** All of it has come to the kernel of the proxy, whatever follows. */
+  hasArrived: boolean
   answeredAt: number
   /** The service broke it off, by its script. */
   isBroken: boolean
@@ -54,6 +56,7 @@ export class Service {
   readonly mints: MintCall[] = []
   /** What no plan explains. */
   readonly faults: string[] = []
+  readonly violations: [oracle: string, text: string][] = []
   /** Of a connection that was open: a fault of the network or of the script that may have cost a request. */
   readonly closedAt: number[] = []
   readonly tunnels = new Map<string, Tunnel>()
@@ -61,6 +64,8 @@ export class Service {
   readonly connections = new Set<ServiceConnection>()
   mostConnections = 0
   readonly plans = new Map<string, RequestPlan>()
+  /** Requests that met an answer to nothing on their way: nobody can tell it from theirs. */
+  readonly poisoned = new Set<string>()
   /** What the endpoint accepts. */
   secret = 'first-secret'
   /** The story is over: it does all at once, and well. */
@@ -127,6 +132,13 @@ class ServiceConnection {
   #takeIdleBack: () => void = () => undefined
   #tunnel: Tunnel | undefined
   #hasRequest = false
+  /** It sent an answer to nothing. */
+  #hasSurplus = false
+  /** It reads no further request. */
+  #isClosing = false
+  #readBytes = 0
+  /** Where the request began. */
+  #requestAt = 0
 
   constructor(service: Service, endpoint: Endpoint) {
     this.#service = service
@@ -141,6 +153,8 @@ class ServiceConnection {
     )
     this.#wire = new Wire(service.world, endpoint, {
       data: (bytes) => {
+        if (!this.#hasRequest && this.#reader.isBetween) this.#requestAt = this.#readBytes
+        this.#readBytes += bytes.length
         try {
           this.#reader.push(bytes)
         } catch (error) {
@@ -183,6 +197,7 @@ class ServiceConnection {
     this.#takeIdleBack()
     const [method = '', target = ''] = start
     const service = this.#service
+    if (this.#isClosing) return true
     if (this.#hasRequest) service.faults.push(`a request came before the last was answered: ${target}`)
     this.#hasRequest = true
     this.#requests++
@@ -195,6 +210,17 @@ class ServiceConnection {
     const plan = service.plans.get(target.slice('/v2/'.length))
     if (plan === undefined) {
       service.faults.push(`a request that nobody sent: ${method} ${target}`)
+      this.#close('reset')
+      return true
+    }
+    if (this.#hasSurplus) {
+      // The two have crossed, unless the proxy wrote although bytes were waiting.
+      if (this.#wire.endpoint.peer?.wroteBeside.has(this.#requestAt) === true)
+        service.violations.push([
+          'the answer is that request’s',
+          `${plan.id} was sent while an answer to nothing was waiting`,
+        ])
+      service.poisoned.add(plan.id)
       this.#close('reset')
       return true
     }
@@ -265,6 +291,7 @@ class ServiceConnection {
       content,
       isContentWhole: false,
       isAnswered: false,
+      hasArrived: false,
       answeredAt: Number.POSITIVE_INFINITY,
       isBroken: false,
       isReused: this.#requests > 1,
@@ -299,7 +326,7 @@ class ServiceConnection {
   #content(bytes: Buffer): void {
     const attempt = this.#attempt
     const { content } = attempt ?? {}
-    if (attempt === undefined || content === undefined) return
+    if (attempt === undefined || content === undefined || this.#isClosing) return
     content.push(bytes)
     if (content.wrongAt !== undefined) this.#service.faults.push(`content changed on its way: ${content}`)
     const isMiddle = attempt.isAccepted && attempt.plan.answer.when === 'middle'
@@ -308,6 +335,7 @@ class ServiceConnection {
   }
 
   #requestEnded(): void {
+    if (this.#isClosing) return
     const attempt = this.#attempt
     if (attempt !== undefined && !this.#isCall) {
       attempt.isContentWhole = true
@@ -343,6 +371,11 @@ class ServiceConnection {
       tunnel.begin()
       return
     }
+    if (answer.cut?.at === -1) {
+      attempt.isBroken = true
+      this.#close(answer.cut.how)
+      return
+    }
     const hasNoContent = plan.method === 'HEAD' || answer.status === 204 || answer.status === 304
     const content = hasNoContent ? Buffer.alloc(0) : contentOf(`${plan.id}<`, answer.bytes)
     const closes = answer.afterwards === 'announced close' || (answer.framing === 'end' && !hasNoContent)
@@ -376,9 +409,37 @@ class ServiceConnection {
       }
       attempt.isAnswered = true
       service.world.tell('service', `${plan.id} ${answer.status} ${sent.length}`)
-      if (closes || answer.afterwards === 'close') this.#close()
-      else if (answer.afterwards === 'reset') this.#close('reset')
-      else this.#answered()
+      const { afterwards } = answer
+      const how = afterwards === 'reset' ? 'reset' : closes || afterwards === 'close' ? 'close' : undefined
+      attempt.hasArrived = how === undefined
+      if (how === undefined) {
+        if (afterwards === 'surplus') this.#surplus()
+        else this.#answered()
+        return
+      }
+      if (attempt.isContentWhole) {
+        attempt.hasArrived = how === 'close'
+        this.#close(how)
+        return
+      }
+      // It has answered early, and closes before it has read all: the kernel sends a reset, which may overtake the answer.
+      this.#isClosing = true
+      if (answer.stopsReading) wire.read(false)
+      service.world.after(service.world.network.between(0, 100), () => {
+        attempt.hasArrived = wire.endpoint.unsentBytes === 0
+        this.#close(how)
+      })
+    })
+  }
+
+  /** A while later, if no request has come by then. */
+  #surplus(): void {
+    this.#answered()
+    const { world } = this.#service
+    world.after(world.network.between(0, 300), () => {
+      if (this.#hasRequest || this.#wire.isClosed) return
+      this.#hasSurplus = true
+      this.#write('HTTP/1.1 200 OK\r\nx-answer: surplus\r\ncontent-length: 0\r\n\r\n')
     })
   }
 

@@ -37,7 +37,7 @@ export class Tunnel {
   begin(): void {
     const { plan } = this
     const wire = this.#wire
-    if (plan.pace !== undefined) wire.writePace = plan.pace
+    wire.writePace = plan.pace ?? { bytes: Number.POSITIVE_INFINITY, everyMs: 0 }
     if (plan.reads !== 'all') wire.read(false)
     if (plan.reads === 'late') this.#world.after(plan.lateMs ?? LATE_MS, () => wire.read(true))
     wire.onWritten = () => {

@@ -216,6 +216,12 @@ export class ProxyProcess {
     this.#world.run(this.#world.now + 60_000, () => this.app !== undefined || this.failure !== undefined)
   }
 
+  /** What the page says of the Orgs. */
+  orgStatuses() {
+    const { operator } = this.app ?? {}
+    return operator === undefined ? [] : this.#instance.program.orgStatuses(operator.tokens, operator.refusals())
+  }
+
   /** In the process, as libuv calls it. */
   do(callback: () => unknown): void {
     this.loop.next(() => void callback())

@@ -122,6 +122,9 @@ export class Endpoint {
   /** On the way: they take room in both buffers. */
   #flyingBytes = 0
   #lastArrivalAt = 0
+  writtenBytes = 0
+  /** Where the program wrote while bytes were waiting to be read: so much it had written before. */
+  readonly wroteBeside = new Set<number>()
   /** Our side has ended. The end goes behind all that is unsent. */
   hasShutDown = false
   #isEndSent = false
@@ -205,6 +208,8 @@ export class Endpoint {
     if (this.isReset || this.hasShutDown) return this.#takeError() ?? 'EPIPE'
     const length = Math.min(bytes.length, this.#room)
     if (length === 0) return 0
+    if (this.#received.bytes > 0) this.wroteBeside.add(this.writtenBytes)
+    this.writtenBytes += length
     this.#unsent.add(Buffer.from(bytes.subarray(0, length)))
     this.#transmit()
     return length
@@ -259,10 +264,11 @@ export class Endpoint {
     }
   }
 
-  /** Packets keep their order. */
-  #send(arrive: () => void): void {
+  /** Packets keep their order. `isClose`: it may arrive together with the one before. */
+  #send(arrive: () => void, isClose = false): void {
     const { world } = this.#network
-    this.#lastArrivalAt = Math.max(this.#lastArrivalAt, world.now + this.#network.delayOf(this.line))
+    const at = world.now + this.#network.delayOf(this.line)
+    this.#lastArrivalAt = Math.max(this.#lastArrivalAt, isClose && this.#flyingBytes > 0 ? this.#lastArrivalAt : at)
     world.at(this.#lastArrivalAt, () => {
       if (!this.isCut) arrive()
     })
@@ -289,7 +295,7 @@ export class Endpoint {
     this.#dropUnsent()
     this.isReset = true
     const peer = this.#peer
-    if (peer !== undefined) this.#send(() => peer.#wasReset())
+    if (peer !== undefined) this.#send(() => peer.#wasReset(), true)
   }
 
   /** What has arrived can still be read. */

@@ -1,0 +1,161 @@
+/** For each oracle of `oracles.ts`, a fault that it finds. */
+
+/** @type {readonly { name: string, oracle: string, edits: readonly (readonly [string, string, string])[] }[]} */
+export const OF_ORACLES = [
+  {
+    name: 'one request too many',
+    oracle: 'limits',
+    edits: [['gateway/reception.ts', 'this.#admitted >= maxInFlight', 'this.#admitted > maxInFlight']],
+  },
+  {
+    name: 'kept content is not given back',
+    oracle: 'all is given back',
+    edits: [
+      ['gateway/client-content.ts', 'if (this.#heldBytes > 0) this.#memory.give(this.#holder, this.#heldBytes)', ''],
+    ],
+  },
+  {
+    name: 'a place of those who wait is lost',
+    oracle: 'all is given back',
+    edits: [['token/token-cache.ts', 'this.count -= 1', 'if (left > 0) this.count -= 1']],
+  },
+  {
+    name: 'a free connection calls nobody',
+    oracle: 'nobody waits beside a free connection',
+    edits: [
+      ['origin/origin.ts', `this.#idle.push(connection)\n      this.#serveNext()`, 'this.#idle.push(connection)'],
+    ],
+  },
+  {
+    name: 'a free place calls nobody',
+    oracle: 'nobody waits beside a free place',
+    edits: [['token/budget.ts', `this.#count(waiter, -1)\n        this.#letIn()`, 'this.#count(waiter, -1)']],
+  },
+  {
+    name: 'a slow reader is forgotten',
+    oracle: 'an answer in bounded time',
+    edits: [['gateway/exchange.ts', 'this.#attempt?.resume()', '']],
+  },
+  {
+    name: 'a reset looks like the end of the content',
+    oracle: 'content is whole',
+    edits: [['origin/connection.ts', 'if (this.#parser.endsWithConnection) this.#pauseForTurn()', '']],
+  },
+  {
+    name: 'no look at an idle connection',
+    oracle: 'the answer is that request’s',
+    edits: [['origin/connection.ts', 'this.#pool.look(this)', 'this.send()']],
+  },
+  {
+    name: 'a token of whoever comes first',
+    oracle: 'never another Org’s token',
+    edits: [
+      [
+        'token/token-cache.ts',
+        'const underway = this.#mints.get(ofRequest)',
+        'const [underway] = this.#mints.values()',
+      ],
+    ],
+  },
+  {
+    name: 'a stated end is forgotten',
+    oracle: 'no token past its stated end',
+    edits: [
+      [
+        'token/token-cache.ts',
+        'return token.statedLifeMs < Number.POSITIVE_INFINITY && token.hasEndedAt(this.now(), this.day())',
+        'return token === undefined',
+      ],
+    ],
+  },
+  {
+    name: 'two mints of one Org',
+    oracle: 'one mint per Org at a time',
+    edits: [['token/token-cache.ts', 'if (underway !== undefined) return underway', '']],
+  },
+  {
+    name: 'a POST goes twice',
+    oracle: 'nothing is carried out twice',
+    edits: [
+      [
+        'gateway/exchange.ts',
+        'return !hasContent && IDEMPOTENT.has(method)',
+        'return !hasContent || IDEMPOTENT.has(method)',
+      ],
+    ],
+  },
+  {
+    name: 'an early answer is lost with its connection',
+    oracle: 'an answer that came arrives',
+    edits: [
+      [
+        'origin/request-writer.ts',
+        `if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed(given)\n      else given(error)`,
+        'given(error)',
+      ],
+    ],
+  },
+  {
+    name: 'a tunnel has no time limit',
+    oracle: 'a tunnel ends',
+    edits: [['gateway/tunnel.ts', `this.#reason = 'timeout'`, `return\n    this.#reason = 'timeout'`]],
+  },
+  {
+    name: 'a timer outlives its pool',
+    oracle: 'no timer is left',
+    edits: [['origin/origin.ts', 'this.#sweep?.cancel()', '']],
+  },
+  {
+    name: 'a connection is dropped, not closed',
+    oracle: 'no socket is left',
+    edits: [['origin/connection.ts', 'this.#socket?.destroy()', '']],
+  },
+  {
+    name: 'a listener stays open',
+    oracle: 'no listener is left',
+    edits: [
+      [
+        'listener/server.ts',
+        `this.#sweep?.cancel()\n    for (const bound of this.#bound.values()) bound.close()`,
+        'this.#sweep?.cancel()',
+      ],
+    ],
+  },
+  {
+    name: 'two lines for one request',
+    oracle: 'one log line a request',
+    edits: [['app/events.ts', 'log.request(record)', `log.request(record)\n      log.request(record)`]],
+  },
+  {
+    name: 'no second try to connect',
+    oracle: 'no failure without a cause',
+    edits: [
+      [
+        'gateway/exchange.ts',
+        'if (!attempt.isSent) return PASSING_FAILURES.has(failure.code)',
+        'if (!attempt.isSent) return false',
+      ],
+    ],
+  },
+  {
+    name: 'a rejection is not noted',
+    oracle: 'the status is what the service says',
+    edits: [['admin/status.ts', `if (tokens.minting === 'rejected' || tokens.rejectedAt >= 0) return 'rejected'`, '']],
+  },
+  {
+    name: 'a drain that waits for ever',
+    oracle: 'it stops',
+    edits: [
+      [
+        'app/app.ts',
+        'for (const part of parts.toReversed()) await part.close?.()',
+        `for (const part of parts.toReversed()) await part.close?.()\n    await new Promise(() => undefined)`,
+      ],
+    ],
+  },
+  {
+    name: 'a count below zero',
+    oracle: 'nothing is thrown',
+    edits: [['gateway/reception.ts', 'this.#admitted--', 'this.#admitted -= 2']],
+  },
+]
