@@ -41,7 +41,7 @@ export default defineConfig({
     target: 'es2023',
     define: { BUILD_VERSION: JSON.stringify(readPackage('.').version), BUILD_REVISION: JSON.stringify(revision()) },
   },
-  plugins: [nodeModules(), pinoAlone(), statusPageAssets(), configFileType(), thirdParty()],
+  plugins: [pinoAlone(), statusPageAssets(), configFileType(), thirdParty()],
   output: {
     dir: 'dist',
     chunkFileNames: 'chunks/[name].js',
@@ -62,36 +62,6 @@ export default defineConfig({
 function revision(): string {
   const { stdout } = spawnSync('git', ['rev-parse', '--short=12', 'HEAD'], { encoding: 'utf8' })
   return process.env['REVISION'] || stdout?.trim() || 'unknown'
-}
-
-/**
- * An `import` of one of Node's modules reads all that it exports. Some of that is made when it is first read: in `node:tls` the
- * list of root certificates, in `node:http` a whole HTTP client, which together are a third of the time of a start. So the
- * program reads what it uses.
- */
-function nodeModules(): Plugin {
-  const imports = /^import (?!type )([^'"]+) from '(node:[\w/]+)'$/gm
-  return {
-    name: 'node-modules',
-    transform: (code, id) =>
-      /\/src\/.*\.ts$/.test(id)
-        ? code.replace(imports, (_, names: string, module: string) => constantsOf(names, module))
-        : undefined,
-  }
-}
-
-/** `names` as an import has them: `tls, { type TLSSocket, connect as connectTls }`. */
-function constantsOf(names: string, module: string): string {
-  const [, whole = '', listed = ''] = /^(?:(?:\* as )?(\w+),? ?)?(?:\{([^}]*)\})?$/.exec(names) ?? []
-  const parts = listed.split(',').map((part) => part.trim())
-  const values = parts
-    .filter((part) => part !== '' && !part.startsWith('type '))
-    .map((part) => part.replace(' as ', ': '))
-  const builtin = `process.getBuiltinModule('${module}')`
-  return [
-    ...(whole === '' ? [] : [`const ${whole} = ${builtin};`]),
-    ...(values.length === 0 ? [] : [`const { ${values.join(', ')} } = ${builtin};`]),
-  ].join(' ')
 }
 
 /** pino's transports run in threads of their own. This program uses none, and a start need not load what they need. */

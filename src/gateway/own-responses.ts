@@ -1,8 +1,10 @@
 /** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209), and the answer to OPTIONS for this proxy. */
 
-import { STATUS_CODES } from 'node:http'
 import { causeOf, type Failure, PROBLEMS, remedyOf, titleOf } from '../errors.ts'
 import type { RequestRecord } from './request-record.ts'
+
+// No `import`: see admin-server.ts.
+const { STATUS_CODES } = process.getBuiltinModule('node:http')
 
 const ALLOW = 'allow: GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS'
 
