@@ -11,12 +11,10 @@ import { networkInterfaces } from 'node:os'
 import { relative } from 'node:path'
 
 const addresses = Object.values(networkInterfaces()).flat()
-const [, descriptors] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
 const isRoot = process.getuid?.() === 0
 const hasIpv6 = addresses.some(({ address }) => address === '::1')
 const hasOutwardAddress = addresses.some(({ family, internal }) => family === 'IPv4' && !internal)
 const hasValkey = spawnSync('valkey-server', ['--version']).status === 0
-const hasManyDescriptors = Number(descriptors) >= 11_000
 
 /** A skip is allowed only if its reason holds on this machine. */
 const ALLOWED_SKIPS = [
@@ -42,11 +40,6 @@ const ALLOWED_SKIPS = [
     tests: /^test\/(attacks\/exposed-listener|(program|units)\/admin\/)/,
     reason: 'this machine has only loopback addresses',
     holds: !hasOutwardAddress,
-  },
-  {
-    tests: /^test\/program\/faults\/idle-/,
-    reason: 'fewer than 11,000 descriptors allowed',
-    holds: !hasManyDescriptors,
   },
 ]
 

@@ -11,20 +11,10 @@ const GOOD_WITHIN_MS = 1_000
 /** For the connections of a run that has ended. */
 const CLOSED_WITHIN_MS = 5_000
 
-/**
- * `places` is `origin.connections`. Sends one good request first, then as many at once as there are places, for two orgs. If
- * mints may be paused after the run, `org` must name one that has a token: then its share alone is looked at.
- */
-export async function expectWholePool(
-  proxyPort: number,
-  service: Service,
-  places: number,
-  org?: string,
-): Promise<void> {
+/** `places` is `origin.connections`. Sends one good request first, then as many at once as there are places, for two orgs. */
+export async function expectWholePool(proxyPort: number, service: Service, places: number): Promise<void> {
   const { origin } = service
-  const orgs = org === undefined ? ['whole-pool', 'whole-pool-too'] : [org]
-  const held = org === undefined ? places : Math.floor((places * 3) / 4)
-  const orgOf = (i: number) => orgs[i % orgs.length] ?? ''
+  const orgOf = (i: number) => (i % 2 === 0 ? 'whole-pool' : 'whole-pool-too')
   const before = origin.script
   const arrived = new Set<string>()
   origin.script = async (seen, connection) => {
@@ -32,16 +22,16 @@ export async function expectWholePool(
     arrived.add(seen.target)
     if (seen.target === '/v2/place/alone') return { content: seen.target }
     const isFull = await origin
-      .waitFor(() => arrived.size > held)
+      .waitFor(() => arrived.size > places)
       .then(
         () => true,
         () => false,
       )
-    return { content: isFull ? seen.target : `only ${arrived.size - 1} of ${held} places` }
+    return { content: isFull ? seen.target : `only ${arrived.size - 1} of ${places} places` }
   }
   const good = await request(proxyPort, get('/v2/place/alone', orgOf(0)), { deadlineMs: GOOD_WITHIN_MS })
   expect(good.status, 'a good request, soon').toBe(200)
-  await Promise.all(Array.from({ length: held }, (_, i) => askFor(proxyPort, `/v2/place/${i}`, orgOf(i))))
+  await Promise.all(Array.from({ length: places }, (_, i) => askFor(proxyPort, `/v2/place/${i}`, orgOf(i))))
   const inUse = () =>
     origin.openConnections.filter(
       ({ requests: [first] }) => first !== undefined && service.orgOfMint(first) === undefined,

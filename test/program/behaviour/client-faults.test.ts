@@ -97,31 +97,6 @@ test('a client that is quiet inside its content may be so while the service send
   expect([response.isComplete, response.content.toString()]).toEqual([true, 'patience'])
 })
 
-test('a client that waits for its 100 behind a full pool is not the one that is silent', async () => {
-  let release: () => void = () => undefined
-  const held = new Promise<void>((resolve) => {
-    release = resolve
-  })
-  await using service = await startService({
-    script: async ({ target }) => {
-      if (target === '/v2/first') await held
-      return { content: target }
-    },
-  })
-  const settings = { 'origin.connections': '1', 'origin.responseTimeout': '20s', 'listen.idleTimeout': '300ms' }
-  await using proxy = await startProxy(service, settings)
-  await using first = await RawClient.sending(proxy.port, get('/v2/first', 'acme'))
-  await service.origin.waitFor(() => service.requests.length === 1, 'the first request')
-  const upload = post('/v2/upload', 'Content-Length: 2', 'Expect: 100-continue')
-  await using client = await RawClient.sending(proxy.port, upload)
-  await setTimeout(1_000) // three times the limit for a silence
-  release()
-  expect((await first.response()).status).toBe(200)
-  expect((await client.nextHead('POST')).status).toBe(100)
-  client.send('hi')
-  expect((await client.response('POST')).status).toBe(200)
-})
-
 test('a slow upload goes through as long as it moves, however many interim responses come meanwhile', async () => {
   const target = table.target(async (seen, connection) => {
     const telling = setInterval(() => connection.write('HTTP/1.1 104 Upload Resumption Supported\r\n\r\n'), 10)

@@ -7,11 +7,10 @@ import { expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { CA_FILE, certificate } from '../../support/certificates.ts'
 import { eventually } from '../../support/changes.ts'
-import { startFaultProxy } from '../../support/fault-proxy.ts'
 import { startFaultTable } from '../../support/fault-table.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import { fieldOf, RawClient, request } from '../../support/raw-client.ts'
-import { Random } from '../../support/seed.ts'
+import { Relay } from '../../support/relay.ts'
 import { startService } from '../../support/service.ts'
 import { startBoth, startProxy } from '../../support/start-proxy.ts'
 import { echoServer } from '../../support/websocket-echo.ts'
@@ -96,13 +95,12 @@ test.each([
   ['is not tried a third time', 5, 502, 0],
 ])('a connection that fails before anything was sent %s', async (_, resets, status, requests) => {
   await using service = await startService({ tls: certificate('localhost'), script: echoServer().script })
-  await using way = await startFaultProxy(service.origin.port, new Random(1))
+  await using way = await Relay.to(service.origin.port)
   const settings = { baseUrl: `https://localhost:${way.port}`, 'origin.caFile': CA_FILE }
   await using proxy = await startProxy(service, settings)
   expect((await request(proxy.port, handshake('/v2/ws'))).status).toBe(101) // has a token now
   const before = way.connections
-  const reset = { fault: { direction: 'up', afterBytes: 0, kind: 'reset' } } as const
-  way.schedule = (index) => (index < before + resets ? reset : {})
+  way.resets = resets
   await using client = await RawClient.connect(proxy.port)
   const frame = Buffer.from([0x81, 0x82, 0, 0, 0, 0, 0x68, 0x69]) // "hi", masked with zeros
   client.send(Buffer.concat([Buffer.from(handshake('/v2/again')), frame]))

@@ -183,22 +183,6 @@ test.each([
   },
 )
 
-test('a client that sends CR and LF in turns does not keep an idle connection open', async () => {
-  const { proxy } = await startBoth({}, { 'listen.keepAliveTimeout': '300ms' })
-  await using client = await RawClient.sending(proxy.port, get('/v2/x', 'acme'))
-  expect((await client.response()).status).toBe(200)
-  let octet = '\n'
-  const drip = setInterval(() => {
-    octet = octet === '\n' ? '\r' : '\n'
-    client.send(octet)
-  }, 100)
-  try {
-    expect((await client.untilClosed()).bytes.toString()).toBe('')
-  } finally {
-    clearInterval(drip)
-  }
-})
-
 test.each([
   ['^org-[0-9]+$', 'org-1', ['acme', 'org-', 'org-1x', 'ORG-1']],
   ['^a*$', 'a'.repeat(256), ['a'.repeat(257)]],

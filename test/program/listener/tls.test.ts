@@ -13,10 +13,9 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { CertificateAuthority, type Issued, type IssueOptions } from '../../support/certificate-authority.ts'
 import { Gate } from '../../support/changes.ts'
-import { startFaultProxy } from '../../support/fault-proxy.ts'
 import { folderForFile } from '../../support/folder.ts'
 import { RawClient } from '../../support/raw-client.ts'
-import { Random } from '../../support/seed.ts'
+import { Relay } from '../../support/relay.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 
@@ -354,8 +353,8 @@ describe('the port', () => {
 
   test('takes 60 clients at once from afar, where 100 connections are allowed', async () => {
     await start({ 'listen.maxConnections': '100' })
-    await using path = await startFaultProxy(proxy.port, new Random(1))
-    path.schedule = () => ({ latencyMs: 60 })
+    await using path = await Relay.to(proxy.port)
+    path.latencyMs = 60
     const answers = await Promise.all(Array.from({ length: 60 }, () => send({ port: path.port }, reports)))
     expect(answers.map(({ status }) => status)).toEqual(Array(60).fill(200))
   })

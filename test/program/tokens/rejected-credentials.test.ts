@@ -53,36 +53,6 @@ test.concurrent('the service rejects the App for a while: ready again before any
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
 })
 
-test.concurrent('one Org that is not linked, on a fresh proxy: it stays ready, and serves the others', async () => {
-  await using service = await startService({ mint: (mint) => (mint.org === 'a' ? { status: 401 } : mint.issue()) })
-  await using proxy = await startProxy(service, { 'admin.address': 'localhost:0' })
-  using client = new KeepAliveClient(proxy.port)
-  expect((await client.get('/v2/x', 'a')).status).toBe(502)
-  // The proxy asks by itself.
-  await eventually(() => service.tokens.mints.length > 1 || undefined, 'another mint', 10_000)
-  expect((await proxy.askAdmin('/readyz')).status).toBe(200)
-  expect((await client.get('/v2/x', 'b')).status).toBe(200)
-})
-
-const REJECTED = '"code":"app_credentials_rejected"'
-
-test('thirty Orgs at once with a wrong secret: each is told at once, but for one call a second', async () => {
-  await using service = await startService({ mint: () => ({ status: 401 }) })
-  await using proxy = await startProxy(service)
-  const ask = async (org: string) => {
-    using client = new KeepAliveClient(proxy.port)
-    return await client.get('/v2/x', org)
-  }
-  const wave = (name: string) => Promise.all(Array.from({ length: 30 }, (_, i) => ask(`${name}-${i}`)))
-  for (const answers of [await wave('first'), await wave('second')]) {
-    for (const { status, content } of answers)
-      expect([status, content]).toEqual([502, expect.stringContaining(REJECTED)])
-    const times = answers.map(({ durationMs }) => durationMs).sort((a, b) => a - b)
-    expect(times.at(-2)).toBeLessThan(scaled(600))
-    expect(times.at(-1)).toBeLessThan(scaled(2_500))
-  }
-})
-
 test('of Orgs that poll, the one that is linked gets its token soon, though others ask a hundred times as often', async () => {
   await using service = await startService({ mint: (mint) => (mint.org === 'linked' ? mint.issue() : { status: 401 }) })
   await using proxy = await startProxy(service)

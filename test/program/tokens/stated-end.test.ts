@@ -4,7 +4,7 @@ import { setTimeout } from 'node:timers/promises'
 import { beforeEach, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { eventually, Gate } from '../../support/changes.ts'
-import { RawClient, request } from '../../support/raw-client.ts'
+import { RawClient } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
 
@@ -57,60 +57,6 @@ test('a request that waits for a connection', async () => {
   expect(service.tokens.mints).toHaveLength(2)
 })
 
-/** Holds the one connection, sends `bytes` for another request that waits for it, and frees it when its token has ended. */
-async function queuedBehind(bytes: string) {
-  const gate = new Gate()
-  service.script = async (received) => {
-    noteAge(received.values('authorization')[0])
-    if (received.target === '/v2/held') await gate.pass()
-    await received.ended
-    return { content: received.target }
-  }
-  await using proxy = await startProxy(service, { 'origin.connections': '1' })
-  await using held = await RawClient.sending(proxy.port, get('/v2/held', 'holder'))
-  await gate.untilWaiting(1)
-  await using queued = await RawClient.sending(proxy.port, bytes)
-  await service.origin.waitFor(() => service.tokens.mintsOf('acme').length === 1)
-  await eventually(() => (mintedAt.size === 2 ? true : undefined), 'the token of acme')
-  const [, second = 0] = mintedAt.values()
-  await eventually(() => performance.now() > second + LIFE_MS || undefined, 'the end of the token')
-  gate.open()
-  expect((await held.response()).status).toBe(200)
-  return await queued.response(bytes.slice(0, bytes.indexOf(' ')))
-}
-
-test('one whose connection closes while it waits for the next token takes one place, and gives it back', async () => {
-  const gate = new Gate()
-  service.script = async (received) => {
-    noteAge(received.values('authorization')[0])
-    if (received.target === '/v2/held') await gate.pass()
-    return { content: received.target }
-  }
-  await using proxy = await startProxy(service, { 'origin.connections': '1', 'admin.address': 'localhost:0' })
-  const waiting = async () => JSON.parse((await proxy.askAdmin('/status')).content).totals.requestsWaitingForToken
-  await using held = await RawClient.sending(proxy.port, get('/v2/held', 'acme'))
-  await gate.untilWaiting(1)
-  await using queued = await RawClient.sending(proxy.port, get('/v2/queued', 'acme'))
-  await firstToEnd()
-  const { script } = service.tokens
-  const mintGate = new Gate()
-  service.tokens.script = async (mint) => {
-    await mintGate.pass()
-    return script(mint)
-  }
-  gate.open()
-  expect((await held.response()).status).toBe(200)
-  await mintGate.untilWaiting(1)
-  const [first] = service.requests
-  first?.connection.end()
-  await eventually(() => (first?.connection.isClosed ? true : undefined), 'the end of the connection')
-  expect(await waiting()).toBe(1)
-  mintGate.open()
-  expect((await queued.response()).status).toBe(200)
-  expect(service.requests.at(-1)?.connection).not.toBe(first?.connection)
-  expect(await waiting()).toBe(0)
-})
-
 test('one with Expect whose connection closes meanwhile is asked for its content when its head has gone out, not before', async () => {
   const [held, long, mint] = [new Gate(), new Gate(), new Gate()]
   service.script = async (received) => {
@@ -146,34 +92,4 @@ test('one with Expect whose connection closes meanwhile is asked for its content
   expect(service.requests.at(-1)?.target).toBe('/v2/post')
   post.send('done')
   expect((await post.response('POST')).status).toBe(200)
-})
-
-test('content that came while its first token was minted reaches the service, though that token ends in the queue', async () => {
-  const content = 'x'.repeat(70_000) // more than is kept
-  const post = get('/v2/upload', 'acme', `Content-Length: ${content.length}`).replace('GET', 'POST')
-  expect((await queuedBehind(post + content)).status).toBe(200)
-  expect(service.requests.at(-1)?.content.toString()).toBe(content)
-  expect(new Set(service.requests.map(({ connection }) => connection)).size, 'connections').toBe(1)
-  expect(Math.max(...agesMs)).toBeLessThan(LIFE_MS)
-})
-
-test('a repeat that waits for the rest of the content', async () => {
-  let posts = 0
-  service.script = async (received, connection) => {
-    noteAge(received.values('authorization')[0])
-    if (received.method === 'POST') posts += 1
-    if (posts !== 1) return { content: 'ok' }
-    return connection.write('HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n') // before the rest of the content
-  }
-  await using proxy = await startProxy(service)
-  expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
-  await using client = await RawClient.sending(
-    proxy.port,
-    'POST /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: acme\r\nContent-Length: 4\r\n\r\nab',
-  )
-  await service.origin.waitFor(() => posts === 1)
-  await firstToEnd()
-  client.send('cd')
-  expect((await client.response('POST')).status).toBe(200)
-  expect(Math.max(...agesMs)).toBeLessThan(LIFE_MS)
 })
