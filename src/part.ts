@@ -12,6 +12,8 @@ export const WARNING_CODES = [
   'route_rejected',
   'connections_closed_idle',
   'answers_broken',
+  'answers_overdue',
+  'overloaded',
   'service_limits',
   'tokens_often_rejected',
   'upload_not_kept',
@@ -50,6 +52,14 @@ export interface ReadinessCheck {
   readonly detail?: string | undefined
 }
 
+export interface Unanswered {
+  readonly org: string | undefined
+  /** With `*` for ids. */
+  readonly route: string
+  /** For so long, the service has been silent. */
+  readonly silentMs: number
+}
+
 /** What all parts hold and have counted. Of what several tell, numbers are added, and lists joined. */
 export interface Status {
   readonly requestsInFlight: number
@@ -81,8 +91,11 @@ export interface Status {
   readonly checks: readonly ReadinessCheck[]
   /** Empty if no callers are configured. */
   readonly callers: readonly { readonly name: string; readonly requestsInFlight: number }[]
-  /** The Org of each request in flight, and of each open tunnel. */
-  readonly orgsInFlight: readonly string[]
+  /** Each Org with requests in flight, and their number. */
+  readonly orgsInFlight: readonly (readonly [org: string, count: number])[]
+  /** The requests that the service has not begun to answer. */
+  readonly unanswered: readonly Unanswered[]
+  /** The Org of each open tunnel. */
   readonly orgsOfTunnels: readonly string[]
 }
 
@@ -114,6 +127,7 @@ export const NOTHING: Status = {
   checks: [],
   callers: [],
   orgsInFlight: [],
+  unanswered: [],
   orgsOfTunnels: [],
 }
 

@@ -3,7 +3,7 @@
 import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RepeatOutcome, type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import type { OrgId } from '../org-id.ts'
-import type { PartWarnings, Status } from '../part.ts'
+import type { Finding, PartWarnings, Status } from '../part.ts'
 import { REJECTION_OUTCOMES } from '../token/repeats.ts'
 import type { TokenResult } from '../token/token-cache.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
@@ -30,6 +30,8 @@ const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIO
 const OTHER = 'OTHER'
 
 const SWITCHING_PROTOCOLS = 101
+
+const OVERLOAD_EPISODE_MS = 60_000
 
 const STATUS_CLASSES = ['2xx', '3xx', '4xx', '5xx'] as const
 type StatusClass = (typeof STATUS_CLASSES)[number]
@@ -121,6 +123,8 @@ export class Metrics {
   /** Answers of the service that clients got, by class of status: a service may tell the end of a token with any of them. */
   readonly #answers: Record<StatusClass, number> = { '2xx': 0, '3xx': 0, '4xx': 0, '5xx': 0 }
   evictions = 0
+  /** The last request that met a limit. `at`: monotonic milliseconds. */
+  #lastOverload = { detail: '', at: Number.NEGATIVE_INFINITY }
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly store: ReturnType<typeof storeCounts> | undefined
 
@@ -145,7 +149,15 @@ export class Metrics {
   }
 
   warnings(now: number): PartWarnings {
-    return { ...this.troubles.warnings(now), ...this.rejections.warnings(now) }
+    return { ...this.troubles.warnings(now), ...this.rejections.warnings(now), overloaded: this.#overloaded(now) }
+  }
+
+  #overloaded(now: number): Finding | undefined {
+    const { detail, at } = this.#lastOverload
+    const leftMs = at + OVERLOAD_EPISODE_MS - now
+    if (leftMs <= 0) return undefined
+    const text = `Requests get 503 overloaded. ${detail} Find out why the service or the token endpoint is slow, or raise the limit.`
+    return { text, leftMs }
   }
 
   requestEnded(record: RequestRecord): void {
@@ -168,7 +180,10 @@ export class Metrics {
     if (orgId !== undefined) this.orgs.add(orgId, isError, record.endedAt)
     if (caller !== undefined) this.callers.add(caller, isError, record.endedAt)
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
-    if (code === 'overloaded' && reason !== undefined) this.requests.overloads.add(reason)
+    if (code === 'overloaded' && reason !== undefined) {
+      this.requests.overloads.add(reason)
+      this.#lastOverload = { detail: record.detail ?? '', at: record.endedAt }
+    }
     if (code !== undefined && code !== 'client_closed') this.requests.refused.add(code)
   }
 

@@ -2,6 +2,7 @@
 
 import { LRUCache } from 'lru-cache'
 import { type RequestRecord, wasNotKept } from '../gateway/request-record.ts'
+import { routeOf } from '../http1/target.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import { type Finding, named, type PartWarnings } from '../part.ts'
 
@@ -17,7 +18,6 @@ interface Row {
 
 const HOUR_MS = 3_600_000
 const MAX_ROUTES = 100
-const MAX_PATH_CHARACTERS = 200
 /** Of these in a row, no token has helped. */
 const LONG_ROW = 10
 
@@ -37,12 +37,12 @@ export class Rejections {
     const { rejection, status, code, orgId } = record
     if (code === undefined && status < 400) {
       // Only as long as there is a row, every request costs the look-up of its route.
-      if (this.#rows.size > 0) this.#rows.delete(routeOf(record))
+      if (this.#rows.size > 0) this.#rows.delete(routeOf(record.method, record.path))
     } else if (wasNotKept(record)) {
       this.#uploadAt = record.endedAt
-      this.#upload = routeOf(record)
+      this.#upload = routeOf(record.method, record.path)
     } else if ((rejection === 'passed' || rejection === 'useless') && status < 500 && orgId !== undefined) {
-      const route = routeOf(record)
+      const route = routeOf(record.method, record.path)
       const { rejections = 0, isOfRoute = false } = this.#rows.get(route) ?? {}
       const org = copyOfOrgId(orgId as OrgId)
       this.#rows.set(route, { rejections: rejections + 1, status, org, isOfRoute })
@@ -71,10 +71,4 @@ export class Rejections {
     const text = `In the last hour, the token of an upload had ended, and not all of its content was kept to be sent again (${this.#upload}): its app got the rejection. Set tokens.lifetime below the life of a token, or raise replay.maxBody.`
     return { text, leftMs }
   }
-}
-
-/** Segments with a digit are ids, for which `*` stands; but for a version. A copy: a slice would keep the whole head. */
-function routeOf({ method, path }: RequestRecord): string {
-  const route = path.slice(0, MAX_PATH_CHARACTERS).replaceAll(/\/(?!v\d+(?:\/|$))(?=[^/]*\d)[^/]+/g, '/*')
-  return Buffer.from(`${method} ${route}`, 'latin1').toString('latin1')
 }

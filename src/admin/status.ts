@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import * as clock from '../clock.ts'
 import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
-import { inspect, type Telling } from '../part.ts'
+import { inspect, type Telling, type Unanswered } from '../part.ts'
 import type { OrgTokens } from '../token/org-tokens.ts'
 import { known, type TokenCache } from '../token/token-cache.ts'
 import { MAX_SHOWN } from './busiest.ts'
@@ -49,8 +49,17 @@ export type StatusDocument = ReturnType<typeof statusOf>
 /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
 export function statusOf(sources: AdminSources, history: History, warnings: Warnings, maxOrgs: number, search: string) {
   const { version, service, parts, metrics, tokens, refusals } = sources
-  const { takenOverAt, checks, callers, fleet, orgsInFlight, orgsOfTunnels, originConnections, ...counted } =
-    inspect(parts)
+  const {
+    takenOverAt,
+    checks,
+    callers,
+    fleet,
+    orgsInFlight,
+    unanswered,
+    orgsOfTunnels,
+    originConnections,
+    ...counted
+  } = inspect(parts)
   const now = clock.now()
   const [ofOrgs, ofCallers] = [metrics.orgs.shown(now), metrics.callers.shown(now)]
   const orgs = orgStatuses(tokens, refusals()).filter(({ org }) => org.includes(search))
@@ -72,9 +81,11 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
     /** In the last two and a half to five minutes. */
     busiest: { orgs: ofOrgs.busiest, callers: ofCallers.busiest },
     mostErrors: { orgs: ofOrgs.failing, callers: ofCallers.failing },
-    /** The Orgs that hold most of them now. */
-    inFlight: { orgs: mostHeld(orgsInFlight) },
-    tunnels: { count: counted.tunnels, orgs: mostHeld(orgsOfTunnels) },
+    /** The Orgs that hold most of them now, each with the request for which the service has been silent for longest. */
+    inFlight: {
+      orgs: mostHeld(orgsInFlight).map((held) => ({ ...held, longest: longestOf(held.name, unanswered) })),
+    },
+    tunnels: { count: counted.tunnels, orgs: mostHeld(orgsOfTunnels.map((org) => [org, 1])) },
     orgs: orgs.sort(byNeedForAttention).slice(0, maxOrgs),
     /** Number of all matching orgs, and of those that are refused now. */
     orgCount: orgs.length,
@@ -83,11 +94,16 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
   }
 }
 
-function mostHeld(orgs: readonly string[]) {
+function mostHeld(held: readonly (readonly [org: string, count: number])[]) {
   const counts = new Map<string, number>()
-  for (const org of orgs) counts.set(org, (counts.get(org) ?? 0) + 1)
+  for (const [org, count] of held) counts.set(org, (counts.get(org) ?? 0) + count)
   const sorted = [...counts].sort(([, a], [, b]) => b - a).slice(0, MAX_SHOWN)
   return sorted.map(([name, count]) => ({ name, count }))
+}
+
+function longestOf(name: string, unanswered: readonly Unanswered[]) {
+  const [longest] = unanswered.filter(({ org }) => org === name).sort((a, b) => b.silentMs - a.silentMs)
+  return longest && { route: longest.route, silentMs: longest.silentMs }
 }
 
 type OrgStatus = ReturnType<typeof orgStatuses>[number]

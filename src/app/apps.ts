@@ -11,7 +11,7 @@ import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { Traces } from '../traces/traces.ts'
-import { entranceOf, otherDescriptors, requestIds } from './entrance.ts'
+import { entranceOf, namingHolders, otherDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
 import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
@@ -31,6 +31,7 @@ export function openApps(
   sockets: InheritedSockets | undefined,
 ) {
   const { listen, baseUrl, replay, tokens } = config
+  const observer = namingHolders(events, () => reception)
   const secretFields = new SecretFields(tokens.header)
   const repeatMemory = new RepeatMemory(replay.maxBodyBytes)
   const gateway: Gateway = {
@@ -39,7 +40,7 @@ export function openApps(
     origin,
     baseUrl,
     tokens: side.tokens,
-    observer: events,
+    observer,
     tracing: traces,
     tellsTime: listen.serverTiming,
     repeatMemory,
@@ -52,7 +53,7 @@ export function openApps(
     rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
     admit: (head, current, client, verified) => admit(head, current, newRequestId, client, verified),
     serve: (admitted, client, startedAt, onEnd) => new Exchange(gateway, client, admitted, startedAt, onEnd).start(),
-    refusals: { newRequestId, tracing: traces, tellsTime: listen.serverTiming, observer: events },
+    refusals: { newRequestId, tracing: traces, tellsTime: listen.serverTiming, observer },
   })
   const listener = new Listener(
     {

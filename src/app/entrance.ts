@@ -1,11 +1,14 @@
 /** A listener, and what takes its requests: for apps, or at a minter for sidecars. */
 
 import { randomBytes } from 'node:crypto'
+import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
+import { LIMITS, type Limit } from '../errors.ts'
 import type { Reception } from '../gateway/reception.ts'
 import type { Listener } from '../listener/server.ts'
 import type { TlsSettings } from '../listener/tls.ts'
 import type { Status } from '../part.ts'
+import type { Events } from './events.ts'
 import type { Part } from './reload.ts'
 import type { LiveRules } from './rules.ts'
 
@@ -24,9 +27,11 @@ export interface Entrance extends Part {
   close(): number
 }
 
+const MAX_HOLDERS = 3
+
 export function entranceOf(
   listener: Listener,
-  reception: Pick<Reception<never>, 'requestsInFlight' | 'warnings'>,
+  reception: Pick<Reception<never>, 'requestsInFlight' | 'inFlightByOrg' | 'warnings'>,
   rules: LiveRules,
   settingsOf: (config: Config) => EntranceSettings,
 ): Entrance {
@@ -44,8 +49,32 @@ export function entranceOf(
       requestsInFlight: reception.requestsInFlight,
       clientConnections: listener.connections,
       connectionsRefused: listener.limit.refused,
-      orgsInFlight: listener.orgsInFlight,
+      orgsInFlight: [...reception.inFlightByOrg].flatMap(([org, count]) => (org === undefined ? [] : [[org, count]])),
     }),
+  }
+}
+
+/** An operator is told who fills the limit that a request has met. Its answer names nobody. */
+export function namingHolders(events: Events, reception: () => Pick<Reception<never>, 'inFlightByOrg'>): Events {
+  let told = ''
+  let until = 0
+  const holders = () => {
+    const now = clock.now()
+    if (now < until) return told
+    until = now + 1_000 // thousands may be refused in a second
+    const orgs = [...reception().inFlightByOrg].sort(([, a], [, b]) => b - a).slice(0, MAX_HOLDERS)
+    told = `In flight: ${orgs.map(([org = 'the App', count]) => `${org} ${count}`).join(', ') || 'nothing'}.`
+    return told
+  }
+  return {
+    ...events,
+    requestEnded(record) {
+      if (record.code === 'overloaded') {
+        const limit = record.detail ?? LIMITS[record.reason as Limit]
+        record.detail = `${limit} ${holders()}`
+      }
+      events.requestEnded(record)
+    },
   }
 }
 

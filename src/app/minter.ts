@@ -13,7 +13,7 @@ import { call } from '../origin/call.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { TokenCache } from '../token/token-cache.ts'
 import { USER_AGENT } from '../version.ts'
-import { type Entrance, entranceOf, otherDescriptors, requestIds } from './entrance.ts'
+import { type Entrance, entranceOf, namingHolders, otherDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
 import type { LiveRules } from './rules.ts'
 
@@ -33,11 +33,12 @@ export function openMinter(
   if (minter.address === undefined) return undefined
   const allowRemote = isRemote(minter.address)
   const newRequestId = requestIds()
+  const observer = namingHolders(events, () => reception)
   const desk = {
     ...listen,
     newRequestId,
     giver: new TokenGiver(side.tokens),
-    observer: events,
+    observer,
   }
   const reception = new Reception({
     allowRemote,
@@ -47,7 +48,7 @@ export function openMinter(
     rules: () => rules.onSocket,
     admit: admitTokenRequest,
     serve: (admitted, client, startedAt, onEnd) => new TokenRequest(desk, client, admitted, startedAt, onEnd).start(),
-    refusals: { newRequestId, tellsTime: false, observer: { requestEnded: (record) => tellRefused(record, events) } },
+    refusals: { newRequestId, tellsTime: false, observer: { requestEnded: (record) => tellRefused(record, observer) } },
   })
   const listener = new Listener(
     {

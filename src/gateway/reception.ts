@@ -68,6 +68,11 @@ export class Reception<A extends Admissible> implements RequestHandler {
     return this.#admitted + unproven
   }
 
+  /** The Orgs with requests in flight, and how many each has. Those of the App itself stand under undefined. */
+  get inFlightByOrg(): ReadonlyMap<OrgId | undefined, number> {
+    return this.#byOrg
+  }
+
   warnings(now: number): PartWarnings {
     const leftMs = this.#cookieDroppedAt + COOKIE_EPISODE_MS - now
     if (leftMs <= 0) return {}

@@ -52,7 +52,6 @@ export class UnadmittedRequest implements RequestInProgress {
   readonly #client: Client
   readonly #head: KnownHead
   readonly #startedAt: number
-  readonly orgId = undefined
   readonly mayBecomeTunnel = false
   readonly awaitsClient = false
   /** Its JWT is being verified. */

@@ -6,7 +6,6 @@ import * as clock from '../clock.ts'
 import { RESPONSE_NOT_READ } from '../errors.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
-import type { OrgId } from '../org-id.ts'
 import { Pieces } from '../pieces.ts'
 import { resetConnection } from '../reset.ts'
 import type { ClientCertificate } from './client-certificate.ts'
@@ -128,11 +127,6 @@ export class ClientConnection implements Client, RequestEvents {
 
   get isBusy(): boolean {
     return this.#request !== undefined || this.isTunnel
-  }
-
-  /** Of the request in flight. */
-  get orgId(): OrgId | undefined {
-    return this.#request?.orgId
   }
 
   get awaitsProof(): boolean {

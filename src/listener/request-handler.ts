@@ -4,7 +4,6 @@ import type { Socket } from 'node:net'
 import type { Caller, Peer } from '../callers/callers.ts'
 import type { Limit, RefusalCode } from '../errors.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
-import type { OrgId } from '../org-id.ts'
 import type { ClientResponse } from './client-response.ts'
 
 /** Answers requests. */
@@ -29,8 +28,6 @@ export interface BrokenInput {
 
 /** A request, from its head until its response has been flushed. */
 export interface RequestInProgress {
-  /** It was admitted for this one. */
-  readonly orgId: OrgId | undefined
   /** True while nobody knows who has sent it, so that it gives up its place first. */
   readonly awaitsProof: boolean
   /** True if a 101 may make its connection a tunnel, to which the bytes behind the head then belong. */

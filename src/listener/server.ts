@@ -3,7 +3,6 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
 import * as clock from '../clock.ts'
-import type { OrgId } from '../org-id.ts'
 import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
 import { LastWrites } from './client-response.ts'
@@ -149,11 +148,6 @@ export class Listener implements ConnectionOwner {
 
   get connections(): number {
     return this.#connections.size
-  }
-
-  /** One for each request in flight that has one. */
-  get orgsInFlight(): OrgId[] {
-    return [...this.#connections.values()].flatMap(({ orgId }) => orgId ?? [])
   }
 
   /** Makes room for one more connection if it can. */

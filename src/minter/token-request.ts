@@ -5,7 +5,6 @@ import { type Failure, TokenError } from '../errors.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
-import type { OrgId } from '../org-id.ts'
 import { type AdmittedTokenRequest, tokenTarget } from './admission.ts'
 import { readRequest } from './message.ts'
 import type { TokenGiver } from './token-giver.ts'
@@ -54,10 +53,6 @@ export class TokenRequest implements RequestInProgress {
     this.#record = new RequestRecord(desk.newRequestId(), orgId, 'POST', tokenTarget(orgId), startedAt)
     this.#record.isAdmitted = true
     this.#record.caller = caller.name
-  }
-
-  get orgId(): OrgId {
-    return this.#admitted.orgId
   }
 
   start(): this {

@@ -349,6 +349,14 @@ export class Connection implements AttemptPlace, ResponseEvents {
     return socket.bytesWritten - socket.writableLength
   }
 
+  /** For so long, the service has owed the head of a response. Undefined if it owes none. `now` is running time. */
+  silentMs(now: number): number | undefined {
+    if (this.#response !== undefined || this.attempt?.isSent !== true) return undefined
+    const progress = this.#measure()
+    if (progress === undefined) return undefined
+    return progress === this.#progress ? now - this.#progressedAt : 0
+  }
+
   abort(attempt: Attempt, reason: Error): void {
     const isUnused = this.#awaiting === attempt && !this.#isClosed
     this.#awaiting = undefined

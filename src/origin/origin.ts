@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict'
 import * as clock from '../clock.ts'
 import { type Limit, OriginError } from '../errors.ts'
-import type { Status } from '../part.ts'
+import { pathOf, routeOf } from '../http1/target.ts'
+import { named, type PartWarnings, type Status, type Unanswered } from '../part.ts'
 import type { Attempt, AttemptPlace } from './attempt.ts'
 import { Connection, type ConnectionPool, type TimeLimits } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
@@ -22,6 +23,10 @@ const KEEP_ALIVE_MARGIN_MS = 1_000
 /** Time limits end this much later, or a quarter of the limit if that is less. An idle connection is not used again in that time. */
 const SWEEP_MS = 500
 const LEAST_SWEEP_MS = 20
+
+/** A silence of the service is told after so long, or so much of `responseTimeoutMs` if that is less. */
+const OVERDUE_MS = 40_000
+const OVERDUE_SHARE = 2 / 3
 
 /** The part of the connections that one org may hold. */
 const SHARE = 3 / 4
@@ -181,7 +186,33 @@ export class Origin implements AttemptPlace, ConnectionPool {
 
   status(): Partial<Status> {
     const { connected, free, pending } = this.stats
-    return { originConnections: { busy: connected - free, free, pending } }
+    return { originConnections: { busy: connected - free, free, pending }, unanswered: this.#unanswered(0) }
+  }
+
+  warnings(): PartWarnings {
+    const { responseTimeoutMs } = this.#limits
+    const overdue = this.#unanswered(Math.min(OVERDUE_MS, responseTimeoutMs * OVERDUE_SHARE))
+    if (overdue.length === 0) return {}
+    const told = [...new Set(overdue.map(({ route }) => route))].map((route) => {
+      const requests = overdue.filter((request) => request.route === route)
+      const orgs = named([...new Set(requests.map(({ org = 'the App' }) => org))])
+      const longestMs = Math.max(...requests.map(({ silentMs }) => silentMs))
+      return `${route} for ${orgs} (${requests.length} in flight, the oldest for ${Math.floor(longestMs / 1_000)} s)`
+    })
+    return {
+      answers_overdue: `The service does not answer ${named(told)}. Ask it why. Until then, have the apps send fewer of these requests: each keeps a connection for as long as origin.responseTimeout allows.`,
+    }
+  }
+
+  /** For which the service has been silent for at least so long. */
+  #unanswered(leastMs: number): Unanswered[] {
+    const now = clock.runningTime()
+    return [...this.#open].flatMap((connection) => {
+      const silentMs = connection.silentMs(now)
+      if (connection.attempt === undefined || silentMs === undefined || silentMs < leastMs) return []
+      const { method, target, org } = connection.attempt.request
+      return { org: org === '' ? undefined : org, route: routeOf(method, pathOf(target)), silentMs }
+    })
   }
 
   /** `pending`: attempts without a connection. */

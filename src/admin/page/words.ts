@@ -2,6 +2,9 @@
 
 import type { StatusDocument } from '../status.ts'
 
+/** From here on, it is told how long a request waits for its answer. */
+const SILENT_MS = 1_000
+
 export type ErrorReport = StatusDocument['errors'][number]
 export type Org = StatusDocument['orgs'][number]
 
@@ -98,11 +101,18 @@ export function whoRows({
     ['busiest callers', requestsOf(busiest.callers)],
     ['Orgs with most errors', errorsOf(mostErrors.orgs)],
     ['callers with most errors', errorsOf(mostErrors.callers)],
-    ['Orgs with most in flight', list(inFlight.orgs)],
+    ['Orgs with most in flight', inFlight.orgs.map(heldText).join(', ')],
     ['Orgs with most WebSockets', list(tunnels.orgs)],
     ['seen by few clients, since the start', troublesText(totals.serviceTroubles)],
   ]
   return rows.filter(([, text]) => text !== '')
+}
+
+/** `acme 12 (GET /v2/x unanswered for 45 s)`. */
+function heldText({ name, count, longest }: StatusDocument['inFlight']['orgs'][number]): string {
+  const told = `${name} ${number(count)}`
+  if (longest === undefined || longest.silentMs < SILENT_MS) return told
+  return `${told} (${longest.route} unanswered for ${duration(longest.silentMs)})`
 }
 
 /** `3 repeats after a rejected token, 1 answer 429 of the service`; empty if there is none. */

@@ -95,7 +95,7 @@ test('the status tells who is busy, who meets errors, who holds requests and Web
     ['org-7', 2],
     ['org-3', 1],
   ])
-  expect(status.inFlight.orgs).toEqual([{ name: 'org-5', count: 1 }])
+  expect(status.inFlight.orgs).toMatchObject([{ name: 'org-5', count: 1, longest: { route: 'GET /v2/hang' } }])
   expect(status.tunnels).toEqual({ count: 1, orgs: [{ name: 'org-4', count: 1 }] })
   expect(await proxy.metric('oap_tunnels')).toBe(1)
   const { service: ofService, proxy: own } = status.recent

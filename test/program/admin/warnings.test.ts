@@ -1,7 +1,7 @@
 /** States that last: told from their beginning to their end, in `/status`, on the command line and by a gauge. */
 
 import { readFile, writeFile } from 'node:fs/promises'
-import { expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import type { StatusDocument } from '../../../src/admin/status.ts'
 import { Warnings } from '../../../src/admin/warnings.ts'
 import { documentAt, tablesBelow, unquoted } from '../../processes/docs/documents.ts'
@@ -12,7 +12,7 @@ import { HANDSHAKE } from '../../support/handshake.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { RawClient, request } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
-import { type ProxyUnderTest, startBoth, startProxy } from '../../support/start-proxy.ts'
+import { type ProxySettings, type ProxyUnderTest, startBoth, startProxy } from '../../support/start-proxy.ts'
 
 const ADMIN = { 'admin.address': 'localhost:0' } as const
 
@@ -61,6 +61,53 @@ test('cookies that are sent on are no reason for a warning', async () => {
   await request(proxy.port, get('/v2/x', 'acme', 'Cookie: a=1', 'cookie: b="2"'))
   expect(service.requests.map((received) => received.values('cookie'))).toEqual([['a=1', 'b="2"']])
   expect(await warningsOf(proxy)).toEqual([])
+})
+
+describe('an Org of which the service answers one route no more', () => {
+  async function startHanging(settings: ProxySettings) {
+    const { service, proxy } = await startBoth(
+      { script: ({ target }) => (target.startsWith('/v2/hang') ? undefined : { status: 200 }) },
+      { ...ADMIN, ...settings },
+    )
+    const hang = async (count: number) => {
+      const before = service.requests.length
+      const clients = Array.from({ length: count }, async (_, i) => {
+        const client = await RawClient.sending(proxy.port, get(`/v2/hang/${i}`, 'slow'))
+        onTestFinished(() => client[Symbol.asyncDispose]())
+        return client
+      })
+      const sent = await Promise.all(clients)
+      await service.origin.waitFor(() => service.requests.length === before + count, 'requests that hang')
+      return sent
+    }
+    return { proxy, hang }
+  }
+
+  test('is told at two thirds of origin.responseTimeout: who, which route, how many, for how long; to the end', async () => {
+    const { proxy, hang } = await startHanging({ 'origin.responseTimeout': '3s' })
+    const clients = await hang(3)
+    expect((await request(proxy.port, get('/v2/x', 'well'))).status).toBe(200)
+    expect(await warningsOf(proxy)).toEqual([])
+    const told = async () => (await warningsOf(proxy)).find(({ code }) => code === 'answers_overdue')
+    const { text } = await eventually(told, 'the warning')
+    expect(text).toMatch(/does not answer GET \/v2\/hang\/\* for slow \(3 in flight, the oldest for [23] s\)\./)
+    const { inFlight }: StatusDocument = JSON.parse((await proxy.askAdmin('/status')).content)
+    expect(inFlight.orgs).toMatchObject([{ name: 'slow', count: 3, longest: { route: 'GET /v2/hang/*' } }])
+    for (const client of clients) expect((await client.response()).status).toBe(504)
+    expect(await told()).toBeUndefined()
+  })
+
+  test('and that fills the proxy: 503 overloaded of others names the limit; log, status and warning also the Org', async () => {
+    const { proxy, hang } = await startHanging({ 'origin.connections': '4', 'listen.maxInFlight': '4' })
+    await hang(3)
+    await using _last = await RawClient.sending(proxy.port, get('/v2/hang/last', 'other'))
+    await eventually(async () => (await proxy.metric('oap_requests_in_flight')) === 4 || undefined, 'four in flight')
+    const { status, content } = await request(proxy.port, get('/v2/refused', 'third'))
+    expect([status, content.includes('listen.maxInFlight'), content.includes('slow')]).toEqual([503, true, false])
+    const named = expect.stringMatching(/listen\.maxInFlight allows\. In flight: slow 3, other 1\./)
+    expect(await proxy.logOf('/v2/refused')).toMatchObject({ code: 'overloaded', detail: named })
+    expect(await warningsOf(proxy)).toMatchObject([{ code: 'overloaded', text: named }])
+  })
 })
 
 test('Orgs that are limited are told with the end, and the slower pace with its setting; POST /tokens/resume ends both', async () => {

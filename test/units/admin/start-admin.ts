@@ -30,6 +30,7 @@ export class AdminUnderTest implements AsyncDisposable {
   readonly reported: unknown[] = []
   readonly #listener: AdminListener
   callers: Status['callers'] = []
+  unanswered: Status['unanswered'] = []
   reload: ReloadReport = { outcome: 'unchanged', problems: [], needRestart: [] }
   checks: ReadinessCheck[] = [{ name: 'listening', isOk: true }]
   address = ''
@@ -60,7 +61,11 @@ export class AdminUnderTest implements AsyncDisposable {
             checks: this.checks,
             requestsInFlight: 2,
             tunnels: 1,
-            orgsInFlight: ['acme', 'acme', 'globex'],
+            orgsInFlight: [
+              ['acme', 2],
+              ['globex', 1],
+            ],
+            unanswered: this.unanswered,
             orgsOfTunnels: ['initech'],
             requestsWaitingForToken: 1,
             cachedTokens: this.tokens.orgs.size,

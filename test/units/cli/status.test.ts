@@ -10,6 +10,7 @@ async function run(port: number, asJson = false) {
 
 test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   await using admin = await AdminUnderTest.start()
+  admin.unanswered = [100, 45_000, 2_000].map((silentMs) => ({ org: 'globex', route: `GET /v2/${silentMs}`, silentMs }))
   await admin.mint('acme')
   await admin.mint('stranger').catch(() => {})
   admin.requestEnded({ startedAt: performance.now() - 151.3412 })
@@ -23,7 +24,7 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
     '  errors    0 from the proxy, 0 from the service, 1 of the apps',
     '  busiest Orgs                    acme 1, initech 1',
     '  Orgs with most errors           initech 1',
-    '  Orgs with most in flight        acme 2, globex 1',
+    '  Orgs with most in flight        acme 2, globex 1 (GET /v2/45000 unanswered for 45 s)',
     '  Orgs with most WebSockets       initech 1',
   ]) {
     expect(printed.split('\n')).toContain(line)

@@ -40,7 +40,6 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
 function inProgress(content: ClientContent, client: Client): RequestInProgress {
   const nothing = () => undefined
   return {
-    orgId: undefined,
     awaitsProof: false,
     mayBecomeTunnel: false,
     awaitsClient: true,
