@@ -184,6 +184,10 @@ export const PROFILE_EVERY = 5
 /** Of a division by it: another one of them is of one ground. */
 export const GROUND_REST = 3
 
+/** The most that a content may have. */
+const SMALL = [5_000, 5_000, 5_000, 50_000, 50_000, 800_000]
+const LARGE = [5_000, 50_000, 800_000, 800_000]
+
 /** How long clients begin new requests. */
 const STORY_MS = 20_000
 
@@ -350,7 +354,7 @@ class Author {
   #size(): number {
     const random = this.#random
     if (random.chance(0.2)) return 0
-    return Math.floor(random.spread(1, random.pick([5_000, 5_000, 5_000, 50_000, 50_000, 800_000])))
+    return Math.floor(random.spread(1, random.pick(this.#is('uploads') ? LARGE : SMALL)))
   }
 
   /** Whatever the size, it takes some seconds at most. */
@@ -384,7 +388,9 @@ class Author {
           : undefined,
       hangs: hasTrouble && random.chance(0.15),
       stopsReading: random.chance(0.5),
-      afterwards: random.chance(0.85) ? 'keep' : random.pick(['announced close', 'close', 'reset', 'surplus'] as const),
+      afterwards: random.chance(this.#is('uploads') ? 0.4 : 0.85)
+        ? 'keep'
+        : random.pick(['announced close', 'close', 'reset', 'surplus'] as const),
       rejectsAt: random.pick(['head', 'end'] as const),
     }
   }

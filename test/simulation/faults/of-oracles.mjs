@@ -148,8 +148,8 @@ export const OF_ORACLES = [
     edits: [
       [
         'app/app.ts',
-        'for (const part of parts.toReversed()) await part.close?.()',
-        `for (const part of parts.toReversed()) await part.close?.()\n    await new Promise(() => undefined)`,
+        'for (const part of parts) await part.close?.()',
+        `for (const part of parts) await part.close?.()\n    await new Promise(() => undefined)`,
       ],
     ],
   },
