@@ -17,7 +17,7 @@ const SETTINGS_FILE = /\/src\/(?:config\/settings-file|watched-file|clock)\.ts$|
 
 /** What `serve` always needs: in one file, because each import between files costs the start. */
 const SERVED =
-  /\/src\/(?!admin\/page\/)(?:(?:admin|app|callers|config|gateway|http1|listener|minter|origin|token)\/|(?!main|keep-inspector)[\w-]+\.ts$)|status-page-assets$|\/node_modules\/(?:@?pino|sonic-boom|quick-format|safe-stable|on-exit|process-warning|fastest-leven)/
+  /\/src\/(?!admin\/page\/)(?:(?:admin|app|callers|config|gateway|http1|listener|minter|origin|token)\/|(?!main|early-signals)[\w-]+\.ts$)|status-page-assets$|\/node_modules\/(?:@?pino|sonic-boom|quick-format|safe-stable|on-exit|process-warning|fastest-leven)/
 /** The sandbox needs them, too. */
 const SHARED_PACKAGES = /\/node_modules\/(?:zod|lru-cache)\//
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The process: takes the command line, runs the command, and ends with its exit code. */
 
-import './keep-inspector-closed.ts'
+import './early-signals.ts'
 import { loadAdminAddress } from './cli/admin-address.ts'
 import { checkHealth } from './cli/admin-client.ts'
 import { parseArguments } from './cli/arguments.ts'
@@ -18,9 +18,6 @@ async function run(): Promise<number> {
   }
   switch (command.name) {
     case 'serve': {
-      // The kernel ignores a signal to the first process of a container that does not listen for it. So a stop that comes
-      // while the modules load would be lost. Nothing is open yet.
-      for (const signal of ['SIGTERM', 'SIGINT', 'SIGQUIT']) process.once(signal, () => process.exit(0))
       const { serve } = await import('./app/serve.ts')
       const running = await serve({ file: command.file, env: process.env })
       return running.stopped

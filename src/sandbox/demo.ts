@@ -3,7 +3,7 @@
  * `org-access-proxy serve --config config/sandbox.yaml`. Only this file imports both.
  */
 
-import '../keep-inspector-closed.ts'
+import '../early-signals.ts'
 import { chmod } from 'node:fs/promises'
 import { fileURLToPath } from 'node:url'
 import type { Running } from '../app/serve.ts'

@@ -17,7 +17,7 @@ const table = new Map(
 const beside = projectFilesBelow('src', '.ts').filter((path) => dirname(path) === 'src')
 const fileNames = beside.map((path) => path.slice('src/'.length))
 /** They begin a process. */
-const ENTRIES = ['main.ts', 'keep-inspector-closed.ts']
+const ENTRIES = ['main.ts', 'early-signals.ts']
 const ground = fileNames.filter((name) => !ENTRIES.includes(name))
 const GRAMMAR = 'http1/'
 const PAGE = 'src/admin/page/'
