@@ -22,6 +22,7 @@ import { openMinter } from './minter.ts'
 import { LiveConnections, openMintOrigin, openOrigin } from './origin.ts'
 import { ConfigReload, type Part, takeOver } from './reload.ts'
 import { LiveRules } from './rules.ts'
+import { watchStandstill } from './standstill.ts'
 import { TokenSide } from './tokens.ts'
 
 /**
@@ -171,6 +172,7 @@ async function makeParts(
     return part
   }
   const metrics = add(new Metrics(rolesOf(config), (org) => (side.tokens.orgs.peek(org)?.acceptedAt ?? -1) >= 0))
+  add(watchStandstill(log.logger))
   add(new Certificates(() => reload.problems))
   const names = add(new Names())
   const { lookup } = names

@@ -56,6 +56,20 @@ test.skipIf(SOMAXCONN < 2_000)('connections that come while the process does not
   }
 })
 
+test('a process that stood still says so: in the log, and in the delay of the event loop', async () => {
+  await using service = await startService()
+  await using proxy = await startProxyProcess(service)
+  await proxy.metric('nodejs_eventloop_lag_max_seconds') // from here on, the delay is measured
+  await sleep(50) // a scrape begins anew, with the first tick of 10 ms behind it
+  proxy.spawned.signal('SIGSTOP')
+  await sleep(STOPPED_MS)
+  proxy.spawned.signal('SIGCONT')
+  await proxy.spawned.waitForLine(/"msg":"the process stood still"/)
+  const [told, ...others] = proxy.spawned.logs.filter(({ msg }) => msg === 'the process stood still')
+  expect([told?.['level'], Number(told?.['ms']) > STOPPED_MS / 2, others]).toEqual(['warn', true, []])
+  expect(await proxy.metric('nodejs_eventloop_lag_max_seconds')).toBeGreaterThan(1)
+})
+
 const STOPPED_MS = 2_000
 /** Between two looks at connections that may be silent for a second. */
 const LONGEST_SWEEP_MS = 250
