@@ -208,7 +208,8 @@ function judgeAttempts({ violate, story, world }: Stage, id: string, attempts: r
   if (first === undefined) return
   const { plan } = first
   const accepted = attempts.filter(({ isAccepted }) => isAccepted)
-  const mayBeTwice = plan.content === undefined && IDEMPOTENT.includes(plan.method)
+  const hasContent = plan.content !== undefined && (plan.content.bytes > 0 || plan.content.isChunked)
+  const mayBeTwice = !hasContent && IDEMPOTENT.includes(plan.method)
   if (accepted.length > (mayBeTwice ? 3 : 1))
     violate('nothing is carried out twice', `${id} ${plan.method}: ${accepted.length} times`)
   if (attempts.length > 40) violate('nothing is carried out twice', `${id} came ${attempts.length} times`)
