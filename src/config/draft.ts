@@ -4,7 +4,7 @@ import { dirname, isAbsolute, resolve } from 'node:path'
 import { z } from 'zod'
 import { Secret } from '../secret.ts'
 import { isUrl, PATH, ReadFile } from './files.ts'
-import { describeProblem, MAX_PROBLEMS, type Problem, quoted } from './problem.ts'
+import { describeProblem, MAX_PROBLEMS, type Problem, quoted, WRONG } from './problem.ts'
 import { innermost, outsideName, type Setting, type SettingKey, settingsByKey, unknownName } from './settings.ts'
 import { type Environment, isMapping, type SettingsFile } from './settings-file.ts'
 import { readEnvironment } from './sources.ts'
@@ -85,12 +85,13 @@ export class Draft {
   }
 
   /**
-   * What the sources give for the schema, as far as it is right: a wrong part is refused, and undefined in the result.
+   * What the sources give for the schema, undefined if they give nothing. A wrong part is refused, and `WRONG` in the result.
    * `inFile` is what the file has there.
    */
   async read(schema: z.core.$ZodType, inFile: unknown, at: string): Promise<unknown> {
     const setting = settingsByKey.get(at)
     const given = setting === undefined ? inFile : this.#take(setting, inFile)
+    if (given === WRONG) return WRONG
     const inner = innermost(schema)
     if (inner instanceof z.ZodObject && (inner === schema || given !== undefined)) {
       return this.#readMapping(inner, given ?? {}, at)
@@ -105,7 +106,7 @@ export class Draft {
     }
     const entries: unknown[] = []
     for (const entry of given) entries.push(await this.read(element, entry, `${at}[${entries.length}]`))
-    return entries.includes(undefined) ? undefined : entries
+    return entries.includes(WRONG) ? WRONG : entries
   }
 
   /** The environment wins over the file. */
@@ -121,10 +122,9 @@ export class Draft {
       const message = 'must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'
       this.problems.push({ at: key, source: this.#file?.placeOf(key) ?? '', message })
     }
-    return value
+    return isMisplaced && value === undefined ? WRONG : value
   }
 
-  /** The result has each name that was given, even if its value is wrong. */
   async #readMapping({ shape }: z.ZodObject, given: unknown, at: string): Promise<object> {
     if (!isMapping(given)) this.refuse(at, 'is not a mapping: write names and values below it, indented')
     const values = isMapping(given) ? given : {}
@@ -135,8 +135,7 @@ export class Draft {
     for (const [name, schema] of Object.entries(shape)) {
       const outside = outsideName(name)
       const value = await this.read(schema, values[outside], prefix + outside)
-      const isGiven = values[outside] !== undefined || this.#variables.has(prefix + outside)
-      if (value !== undefined || isGiven) result.push([name, value])
+      if (value !== undefined) result.push([name, value])
     }
     return Object.fromEntries(result)
   }
@@ -166,7 +165,10 @@ export class Draft {
 
   async #readValue(schema: z.ZodType, given: unknown, at: string): Promise<unknown> {
     const setting = settingAt(at)
-    if (given === null || given === '') return this.refuse(at, 'has no value: give it one, or remove the name')
+    if (given === null || given === '') {
+      this.refuse(at, 'has no value: give it one, or remove the name')
+      return WRONG
+    }
     if (given === undefined && setting?.key === at && setting.isRequired) return this.refuseMissing(setting)
     const isVariable = setting !== undefined && this.#variables.has(setting.key)
     const folder = isVariable ? '' : this.#folder
@@ -177,7 +179,7 @@ export class Draft {
     if (data instanceof Secret) this.#warnOf(data, at)
     const isMembers = innermost(schema) instanceof z.ZodRecord
     for (const issue of error?.issues ?? []) this.#refuseValue(issue, given, at, folder, isMembers)
-    return data
+    return error === undefined ? data : WRONG
   }
 
   refuseMissing({ key, variable }: Pick<Setting, 'key' | 'variable'>): void {

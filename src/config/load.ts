@@ -7,8 +7,8 @@ import { z } from 'zod'
 import { ENDED_JWT, lifeLeft } from '../token/app-key.ts'
 import { Draft, type Given } from './draft.ts'
 import type { ReadFile } from './files.ts'
-import { ConfigRefused, WHOLE_FILE } from './problem.ts'
-import { reportContradictions, reportEnded, reportOpenings, reportRisks, type SoundSettings } from './relations.ts'
+import { ConfigRefused, sound, WHOLE_FILE } from './problem.ts'
+import { type ReadSettings, reportContradictions, reportEnded, reportOpenings, reportRisks } from './relations.ts'
 import { type Config, declaration, type Settings } from './schema.ts'
 import { isReloadable, outsideName, type SettingKey } from './settings.ts'
 import { type LoadOptions, openSettingsFile, type SettingsFile } from './settings-file.ts'
@@ -70,8 +70,8 @@ async function load(
   const running = before?.config
   const draft = new Draft(file, env, options.folder, kept)
   const { refuse, warn } = draft
-  const latest = (await draft.read(declaration, file?.content, '')) as SoundSettings
-  const result = running === undefined ? latest : (mixture(declaration, running, latest, '') as SoundSettings)
+  const latest = (await draft.read(declaration, file?.content, '')) as ReadSettings
+  const result = running === undefined ? latest : (mixture(declaration, running, latest, '') as ReadSettings)
   for (const settings of [latest, result]) {
     reportContradictions(settings, refuse)
     reportTokenRequest(settings, refuse)
@@ -115,22 +115,23 @@ function mixture({ shape }: z.ZodObject, running: object, latest: object, prefix
 }
 
 /** Undefined for a sidecar of a minter, or if there is a problem. */
-function appOf(latest: SoundSettings, draft: Draft): Config['app'] {
+function appOf(latest: ReadSettings, draft: Draft): Config['app'] {
   const { problems, refuse, warn } = draft
-  if ('url' in latest.minter) return undefined
-  if (!('appId' in latest)) draft.refuseMissing({ key: 'appId', variable: 'OAP_APP_ID' })
-  const [isInFile, isInEnvironment] = ['appSecretFile' in latest, 'appSecret' in latest]
+  if (latest.minter.url !== undefined) return undefined
+  if (latest.appId === undefined) draft.refuseMissing({ key: 'appId', variable: 'OAP_APP_ID' })
+  const [isInFile, isInEnvironment] = [latest.appSecretFile !== undefined, latest.appSecret !== undefined]
   // A secret in the wrong place is not a missing secret, and the file that could not be read may name it.
   const mayBeElsewhere = problems.some(({ at }) => at === 'appSecret' || at === WHOLE_FILE)
   if (isInFile && isInEnvironment && !mayBeElsewhere) {
     refuse('appSecret', 'is set, and so is appSecretFile: keep one, better the file')
   }
-  const { assertionFile } = latest.tokens
-  if (!isInFile && !isInEnvironment && !mayBeElsewhere && !('assertionFile' in latest.tokens)) {
+  const assertionFile = sound(latest.tokens.assertionFile)
+  if (!isInFile && !isInEnvironment && !mayBeElsewhere && latest.tokens.assertionFile === undefined) {
     refuse('appSecretFile', 'is required: name the file that holds the App secret, or set OAP_APP_SECRET')
   }
   if (isInEnvironment) warn('appSecret', 'is in the environment, which other processes may read: use appSecretFile')
   if (assertionFile !== undefined && lifeLeft(assertionFile.content) <= 0) warn('tokens.assertionFile', ENDED_JWT)
-  const { appId, appSecret = (latest.appSecretFile ?? assertionFile)?.content } = latest
+  const appId = sound(latest.appId)
+  const appSecret = sound(latest.appSecret) ?? (sound(latest.appSecretFile) ?? assertionFile)?.content
   return appId === undefined || appSecret === undefined ? undefined : { appId, appSecret }
 }

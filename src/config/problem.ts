@@ -55,3 +55,11 @@ export class ConfigRefused extends Error {
 export function describeProblem({ at, source, message }: Problem): string {
   return `${at} (${source}): ${message}`
 }
+
+/** Stands for a value that was given, and refused. One that was not given is undefined. */
+export const WRONG: unique symbol = Symbol('wrong')
+
+/** Undefined if it was not given, or is wrong. */
+export function sound<T>(value: T | typeof WRONG): T | undefined {
+  return value === WRONG ? undefined : value
+}

@@ -7,34 +7,38 @@ import * as clock from '../clock.ts'
 import type { ListenAddress } from '../listener/bind.ts'
 import { type OrgId, parseOrgId } from '../org-id.ts'
 import { isLoopback, isReadableOnTheWay } from './address.ts'
-import { quoted } from './problem.ts'
+import { quoted, sound, type WRONG } from './problem.ts'
 import type { Config, declaration } from './schema.ts'
 import { DEFAULT_PATTERN, parseOrgPattern } from './types.ts'
 
-/** The settings as far as they are right by themselves: a wrong value is undefined, and one that was not given has no entry. */
-export type SoundSettings = Sound<typeof declaration>
+/** The settings as they were read. A value was not given, or it is wrong by itself, or sound. */
+export type ReadSettings = Read<typeof declaration>
 
-type Sound<Schema> =
+type Read<Schema> =
   Schema extends z.ZodObject<infer Shape>
-    ? { readonly [Name in keyof Shape as Shape[Name] extends z.ZodObject ? Name : never]: Sound<Shape[Name]> } & {
-        readonly [Name in keyof Shape as Shape[Name] extends z.ZodObject ? never : Name]?: SoundValue<Shape[Name]>
+    ? { readonly [Name in keyof Shape as Shape[Name] extends z.ZodObject ? Name : never]: Read<Shape[Name]> } & {
+        readonly [Name in keyof Shape as Shape[Name] extends z.ZodObject ? never : Name]?: ReadValue<Shape[Name]>
       }
     : never
 
-type SoundValue<Schema> =
-  Schema extends z.ZodOptional<infer Inner extends z.ZodObject>
-    ? Sound<Inner> | undefined
-    : Schema extends z.ZodDefault<z.ZodArray<infer Item extends z.ZodObject>>
-      ? readonly Sound<Item>[]
-      : z.output<Schema> | undefined
+type ReadValue<Schema> =
+  | undefined
+  | (Schema extends z.ZodOptional<infer Inner extends z.ZodObject>
+      ? Read<Inner>
+      :
+          | typeof WRONG
+          | (Schema extends z.ZodDefault<z.ZodArray<infer Item extends z.ZodObject>>
+              ? readonly Read<Item>[]
+              : z.output<Schema>))
 
 /** Takes a setting, or a part of one, and a message about it. */
 export type Report = (at: string, message: string) => void
 
 /** Skips a check if one of its values is missing. */
-export function reportContradictions(settings: SoundSettings, refuse: Report): void {
-  const { baseUrl, listen, origin, fleet } = settings
-  const { address, hosts = [], tls } = listen
+export function reportContradictions(settings: ReadSettings, refuse: Report): void {
+  const { listen, origin, fleet } = settings
+  const { tls } = listen
+  const [baseUrl, address, hosts = []] = [sound(settings.baseUrl), sound(listen.address), sound(listen.hosts)]
   if (baseUrl !== undefined && isReadableOnTheWay(baseUrl) && origin.allowInsecure === false) {
     refuse('baseUrl', 'is plain http to another machine: use https, or set origin.allowInsecure to true')
   }
@@ -45,12 +49,12 @@ export function reportContradictions(settings: SoundSettings, refuse: Report): v
     refuse('listen.hosts', 'has "*" and other names: keep only "*" to accept all, or remove it')
   }
   reportTls('listen', address, tls, refuse)
-  reportTls('minter', settings.minter.address, settings.minter.tls, refuse)
-  const { store, cluster } = fleet
-  if (cluster === true && (store?.kind === 'unix' || (store?.database ?? 0) > 0)) {
+  reportTls('minter', sound(settings.minter.address), settings.minter.tls, refuse)
+  const store = sound(fleet.store)
+  if (fleet.cluster === true && (store?.kind === 'unix' || (store?.database ?? 0) > 0)) {
     refuse('fleet.store', 'is a unix socket or names a database, but a cluster speaks TCP and has only database 0')
   }
-  if ('serverName' in fleet && store !== undefined && !(store.kind === 'tcp' && store.tls)) {
+  if (fleet.serverName !== undefined && store !== undefined && !(store.kind === 'tcp' && store.tls)) {
     refuse('fleet.serverName', 'is the name in a certificate, which only a rediss:// fleet.store has')
   }
   reportKeyPair('origin', origin, refuse)
@@ -63,23 +67,23 @@ export function reportContradictions(settings: SoundSettings, refuse: Report): v
 function reportTls(
   group: 'listen' | 'minter',
   address: ListenAddress | 'off' | undefined,
-  tls: SoundSettings['listen']['tls'],
+  tls: ReadSettings['listen']['tls'],
   refuse: Report,
 ): void {
-  if ('certFile' in tls && typeof address === 'object' && address.kind === 'unix') {
+  if (tls.certFile !== undefined && typeof address === 'object' && address.kind === 'unix') {
     refuse(`${group}.tls.certFile`, `is set, but ${group}.address is a unix socket, which speaks no TLS`)
   }
-  if ('clientCaFile' in tls && !('certFile' in tls)) {
+  if (tls.clientCaFile !== undefined && tls.certFile === undefined) {
     refuse(`${group}.tls.clientCaFile`, `needs ${group}.tls.certFile: clients show certificates over TLS only`)
   }
   reportKeyPair(`${group}.tls`, tls, refuse)
 }
 
-type Pair = Pick<SoundSettings['listen']['tls'], 'certFile' | 'keyFile'>
+type Pair = Pick<ReadSettings['listen']['tls'], 'certFile' | 'keyFile'>
 
 function reportKeyPair(group: string, pair: Pair, refuse: Report, keyName = 'keyFile'): void {
-  const { certFile, keyFile } = pair
-  const [hasCertificate, hasKey] = ['certFile' in pair, 'keyFile' in pair]
+  const [certFile, keyFile] = [sound(pair.certFile), sound(pair.keyFile)]
+  const [hasCertificate, hasKey] = [pair.certFile !== undefined, pair.keyFile !== undefined]
   const remedy = 'a certificate and its key belong together'
   if (hasCertificate && !hasKey) refuse(`${group}.certFile`, `needs ${group}.${keyName}: ${remedy}`)
   if (hasKey && !hasCertificate) refuse(`${group}.${keyName}`, `needs ${group}.certFile: ${remedy}`)
@@ -98,41 +102,44 @@ function isPair(cert: string, key: string): boolean {
 }
 
 /** A minter gives tokens away, so it has to know to whom, and nobody on the way may read them. */
-function reportMinter({ minter, listen, callers }: SoundSettings, refuse: Report): void {
-  const isMinter = 'address' in minter
-  if (isMinter && 'url' in minter)
+function reportMinter({ minter, listen, callers }: ReadSettings, refuse: Report): void {
+  const isMinter = minter.address !== undefined
+  if (isMinter && minter.url !== undefined)
     refuse('minter.url', 'is set, and so is minter.address: an instance is one of the two')
-  if (isMinter && callers?.some(({ tokens }) => tokens) === false)
+  if (isMinter && sound(callers)?.some(({ tokens }) => sound(tokens)) === false)
     refuse('minter.address', 'needs a caller with tokens: true: all others get no token')
-  if (isRemote(minter.address) && !('certFile' in minter.tls)) {
+  if (isRemote(sound(minter.address)) && minter.tls.certFile === undefined) {
     refuse('minter.address', 'is open to other machines: set minter.tls.certFile, or use localhost or unix:/path')
   }
-  if (!isMinter && 'certFile' in minter.tls) refuse('minter.tls.certFile', 'is set, but minter.address is not')
+  if (!isMinter && minter.tls.certFile !== undefined) refuse('minter.tls.certFile', 'is set, but minter.address is not')
   if (listen.address !== 'off') return
   if (!isMinter) refuse('listen.address', 'is off, and minter.address is not set: nothing would listen')
-  if ('certFile' in listen.tls) refuse('listen.tls.certFile', 'is set, but listen.address is off')
+  if (listen.tls.certFile !== undefined) refuse('listen.tls.certFile', 'is set, but listen.address is off')
 }
 
 /** What a sidecar shows to its minter. */
 const CREDENTIALS = ['keyFile', 'jwtFile', 'certFile'] as const
+const AS_APP = ['appId', 'appSecretFile', 'appSecret'] as const
 
-function reportSidecar(settings: SoundSettings, refuse: Report): void {
+function reportSidecar(settings: ReadSettings, refuse: Report): void {
   const { minter, fleet } = settings
-  const { url } = minter
+  const url = sound(minter.url)
   const { keyFile: _, certKeyFile, ...pair } = minter
-  reportKeyPair('minter', 'certKeyFile' in minter ? { ...pair, keyFile: certKeyFile } : pair, refuse, 'certKeyFile')
-  const given = CREDENTIALS.filter((name) => name in minter)
-  if (!('url' in minter)) {
+  reportKeyPair('minter', { ...pair, keyFile: certKeyFile }, refuse, 'certKeyFile')
+  const given = CREDENTIALS.filter((name) => minter[name] !== undefined)
+  if (minter.url === undefined) {
     for (const name of [...given, 'caFile'] as const) {
-      if (name in minter) refuse(`minter.${name}`, 'is for a sidecar, which minter.url would make of this instance')
+      if (minter[name] !== undefined)
+        refuse(`minter.${name}`, 'is for a sidecar, which minter.url would make of this instance')
     }
     return
   }
-  const also = Object.keys({ appId: 0, appSecretFile: 0, appSecret: 0 }).filter((key) => key in settings)
-  if ((settings.appRoutes ?? []).length > 0) also.push('appRoutes')
-  if ('store' in fleet) also.push('fleet.store')
+  const also: string[] = AS_APP.filter((key) => settings[key] !== undefined)
+  if ((sound(settings.appRoutes) ?? []).length > 0) also.push('appRoutes')
+  if (fleet.store !== undefined) also.push('fleet.store')
   for (const key of also) refuse(key, 'is set, and so is minter.url: a sidecar of a minter cannot act as the App')
-  if ('ids' in settings.orgs) refuse('orgs.ids', 'is set, and so is minter.url: the minter needs it, not its sidecars')
+  if (settings.orgs.ids !== undefined)
+    refuse('orgs.ids', 'is set, and so is minter.url: the minter needs it, not its sidecars')
   const [first, second] = given
   if (second !== undefined) refuse(`minter.${second}`, `is set, and so is minter.${first}: keep one`)
   // The caller's own socket says who it is.
@@ -140,14 +147,14 @@ function reportSidecar(settings: SoundSettings, refuse: Report): void {
     refuse('minter.url', 'needs one of minter.keyFile, minter.jwtFile and minter.certFile, to say who this sidecar is')
   }
   const isSecure = url === undefined || url.baseUrl.protocol === 'https:'
-  if ('certFile' in minter && !isSecure) refuse('minter.certFile', 'needs an https minter.url')
-  if ('caFile' in minter && !isSecure) refuse('minter.caFile', 'needs an https minter.url')
+  if (minter.certFile !== undefined && !isSecure) refuse('minter.certFile', 'needs an https minter.url')
+  if (minter.caFile !== undefined && !isSecure) refuse('minter.caFile', 'needs an https minter.url')
 }
 
-function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
+function reportOrgIds({ orgs, tokens }: ReadSettings, refuse: Report): void {
   // If the pattern is invalid, the ids are still checked for characters that no pattern permits.
-  const pattern = orgs.pattern ?? /^/
-  const { allow = [], ids: names } = orgs
+  const pattern = sound(orgs.pattern) ?? /^/
+  const [allow = [], names, warm] = [sound(orgs.allow), sound(orgs.ids), sound(tokens.warm)]
   if (names?.size === 0) refuse('orgs.ids', 'is empty, so no Org would be accepted: name the Orgs, or remove it')
   const owners = new Map<OrgId, OrgId>()
   for (const [name, id] of names ?? []) {
@@ -157,7 +164,7 @@ function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
     if (owners.has(id)) refuse('orgs.ids', `${named} has the id of ${owners.get(id)}: give each Org one name`)
     owners.set(id, name)
   }
-  for (const [key, ids = []] of Object.entries({ 'orgs.allow': allow, 'tokens.warm': tokens.warm })) {
+  for (const [key, ids = []] of Object.entries({ 'orgs.allow': allow, 'tokens.warm': warm })) {
     for (const id of ids) {
       const named = `has ${quoted(id) || 'an entry'}, which is not`
       if (parseOrgId(id, pattern) === undefined) refuse(key, `${named} an org id (see orgs.pattern)`)
@@ -170,7 +177,8 @@ function reportOrgIds({ orgs, tokens }: SoundSettings, refuse: Report): void {
 const KINDS = ['socket', 'minterSocket', 'keyFiles', 'jwt', 'certificate'] as const
 
 /** A caller has exactly one kind of credential, and no credential may mean two callers. */
-function reportCallers({ callers = [], listen, admin, minter }: SoundSettings, refuse: Report): void {
+function reportCallers({ listen, admin, minter, ...rest }: ReadSettings, refuse: Report): void {
+  const callers = sound(rest.callers) ?? []
   const owners = new Map<string, string>()
   for (const address of [listen.address, minter.address, admin.address]) {
     if (typeof address === 'object' && address.kind === 'unix') {
@@ -179,15 +187,21 @@ function reportCallers({ callers = [], listen, admin, minter }: SoundSettings, r
   }
   for (const [index, caller] of callers.entries()) {
     const at = `callers[${index}]`
-    const label = caller.name === undefined ? at : `caller ${caller.name}`
-    if (KINDS.filter((kind) => kind in caller).length !== 1) {
+    const name = sound(caller.name)
+    const label = name === undefined ? at : `caller ${name}`
+    if (KINDS.filter((kind) => caller[kind] !== undefined).length !== 1) {
       refuse(at, 'needs exactly one of socket, minterSocket, keyFiles, jwt and certificate')
     }
-    if (caller.certificate !== undefined && !('clientCaFile' in listen.tls) && !('clientCaFile' in minter.tls)) {
+    if (
+      caller.certificate !== undefined &&
+      listen.tls.clientCaFile === undefined &&
+      minter.tls.clientCaFile === undefined
+    ) {
       refuse(`${at}.certificate`, 'needs listen.tls.clientCaFile: without it, nobody is asked for a certificate')
     }
-    if ('socket' in caller && listen.address === 'off') refuse(`${at}.socket`, 'is for apps, but listen.address is off')
-    if ('minterSocket' in caller && !('address' in minter)) {
+    if (caller.socket !== undefined && listen.address === 'off')
+      refuse(`${at}.socket`, 'is for apps, but listen.address is off')
+    if (caller.minterSocket !== undefined && minter.address === undefined) {
       refuse(`${at}.minterSocket`, 'is for a sidecar, but minter.address is not set')
     }
     for (const { part, what, id } of identitiesOf(caller)) {
@@ -196,21 +210,23 @@ function reportCallers({ callers = [], listen, admin, minter }: SoundSettings, r
       owners.set(id, owner ?? label)
     }
   }
-  if (callers.length > 0 && 'callerKeyFile' in listen) {
+  if (callers.length > 0 && listen.callerKeyFile !== undefined) {
     refuse('listen.callerKeyFile', 'is set, and so is callers: make it a key file of a caller')
   }
 }
 
-type SoundCaller = NonNullable<SoundSettings['callers']>[number]
+type ReadCaller = Exclude<ReadSettings['callers'], typeof WRONG | undefined>[number]
 
 /** The name of a caller and its credentials, each as an `id` that two callers must not share. */
-function identitiesOf({ name, socket, minterSocket, keyFiles = [], jwt, certificate }: SoundCaller) {
-  const identity = (part: string, what: string, ...values: readonly (string | undefined)[]) => {
+function identitiesOf({ name, socket, minterSocket, keyFiles, jwt, certificate }: ReadCaller) {
+  const identity = (part: string, what: string, ...values: readonly (string | typeof WRONG | undefined)[]) => {
     // No path is for two listeners.
     const kind = part === 'minterSocket' ? 'socket' : part
-    return values.includes(undefined) ? [] : [{ part, what, id: JSON.stringify([kind, ...values]) }]
+    return values.some((value) => sound(value) === undefined)
+      ? []
+      : [{ part, what, id: JSON.stringify([kind, ...values]) }]
   }
-  const keys = new Set(keyFiles.map(({ content }) => content.reveal()))
+  const keys = new Set(sound(keyFiles)?.map(({ content }) => content.reveal()))
   return [
     ...identity('name', 'is the name', name),
     ...identity('socket', 'is the socket', socket),
@@ -230,54 +246,56 @@ const AWAY =
  * Refuses a reload that takes a limit away altogether, or would need another listener. A file that was cut short is often still
  * valid YAML, so a missing list is not a permission.
  */
-export function reportOpenings(running: SoundSettings, resulting: SoundSettings, refuse: Report): void {
-  const isGone = (before: readonly unknown[] = [], after: readonly unknown[] | undefined) =>
-    before.length > 0 && after?.length === 0
-  const isUsual = ({ orgs }: SoundSettings) => orgs.pattern?.source === USUAL_PATTERN
+export function reportOpenings(running: ReadSettings, resulting: ReadSettings, refuse: Report): void {
+  type List = readonly unknown[] | typeof WRONG | undefined
+  const isGone = (before: List, after: List) => (sound(before) ?? []).length > 0 && sound(after)?.length === 0
+  const isAway = (before: unknown, after: unknown) => before !== undefined && after === undefined
+  const isUsual = ({ orgs }: ReadSettings) => sound(orgs.pattern)?.source === USUAL_PATTERN
   const lost = {
     callers: isGone(running.callers, resulting.callers),
     // The routes would go on with the token of an Org.
     appRoutes: isGone(running.appRoutes, resulting.appRoutes),
-    'orgs.ids': 'ids' in running.orgs && !('ids' in resulting.orgs),
+    'orgs.ids': isAway(running.orgs.ids, resulting.orgs.ids),
     'orgs.allow': isGone(running.orgs.allow, resulting.orgs.allow),
     'orgs.pattern': !isUsual(running) && isUsual(resulting),
     'routes.allow': isGone(running.routes.allow, resulting.routes.allow),
-    'listen.callerKeyFile': 'callerKeyFile' in running.listen && !('callerKeyFile' in resulting.listen),
-    'listen.tls.clientCaFile': 'clientCaFile' in running.listen.tls && !('clientCaFile' in resulting.listen.tls),
+    'listen.callerKeyFile': isAway(running.listen.callerKeyFile, resulting.listen.callerKeyFile),
+    'listen.tls.clientCaFile': isAway(running.listen.tls.clientCaFile, resulting.listen.tls.clientCaFile),
     // Apps could send these fields themselves.
-    'origin.secretHeaders': 'secretHeaders' in running.origin && !('secretHeaders' in resulting.origin),
-    'origin.caFile': 'caFile' in running.origin && !('caFile' in resulting.origin),
+    'origin.secretHeaders': isAway(running.origin.secretHeaders, resulting.origin.secretHeaders),
+    'origin.caFile': isAway(running.origin.caFile, resulting.origin.caFile),
     // Every public CA would count for the minter.
-    'minter.caFile': 'caFile' in running.minter && !('caFile' in resulting.minter),
-    'minter.tls.clientCaFile': 'clientCaFile' in running.minter.tls && !('clientCaFile' in resulting.minter.tls),
+    'minter.caFile': isAway(running.minter.caFile, resulting.minter.caFile),
+    'minter.tls.clientCaFile': isAway(running.minter.tls.clientCaFile, resulting.minter.tls.clientCaFile),
   }
   for (const [key, isLost] of Object.entries(lost)) if (isLost) refuse(key, AWAY)
-  const limited = (running.callers ?? []).filter(({ routes = [] }) => routes.length > 0)
+  const limited = (sound(running.callers) ?? []).filter(({ routes }) => (sound(routes) ?? []).length > 0)
   const limitedIds = new Set(limited.flatMap((caller) => identitiesOf(caller).map(({ id }) => id)))
-  for (const [index, caller] of (resulting.callers ?? []).entries()) {
+  for (const [index, caller] of (sound(resulting.callers) ?? []).entries()) {
     // The name may be cut, too, so a caller that has kept a credential is the same.
     const wasLimited = identitiesOf(caller).some(({ id }) => limitedIds.has(id))
-    if (wasLimited && caller.routes?.length === 0) refuse(`callers[${index}].routes`, AWAY)
+    if (wasLimited && sound(caller.routes)?.length === 0) refuse(`callers[${index}].routes`, AWAY)
   }
   for (const group of ['listen', 'minter'] as const) {
-    if ('certFile' in running[group].tls !== 'certFile' in resulting[group].tls) {
+    const [before, after] = [running[group].tls.certFile, resulting[group].tls.certFile]
+    if ((before === undefined) !== (after === undefined)) {
       refuse(`${group}.tls.certFile`, 'turns TLS on or off, which needs a restart')
     }
   }
 }
 
 /** The certificates that others check. */
-function ownCertificates({ listen, origin, minter }: SoundSettings) {
+function ownCertificates({ listen, origin, minter }: ReadSettings) {
   return {
-    'listen.tls.certFile': listen.tls.certFile,
-    'origin.certFile': origin.certFile,
-    'minter.tls.certFile': minter.tls.certFile,
-    'minter.certFile': minter.certFile,
+    'listen.tls.certFile': sound(listen.tls.certFile),
+    'origin.certFile': sound(origin.certFile),
+    'minter.tls.certFile': sound(minter.tls.certFile),
+    'minter.certFile': sound(minter.certFile),
   }
 }
 
 /** Refuses certificates that have ended; with `running`, only those that would replace one that is good, or none. */
-export function reportEnded(settings: SoundSettings, refuse: Report, running?: SoundSettings): void {
+export function reportEnded(settings: ReadSettings, refuse: Report, running?: ReadSettings): void {
   const before = new Map(Object.entries(running === undefined ? {} : ownCertificates(running)))
   for (const [key, file] of Object.entries(ownCertificates(settings))) {
     const endedAt = endOf(file)
@@ -287,14 +305,14 @@ export function reportEnded(settings: SoundSettings, refuse: Report, running?: S
 }
 
 /** If it has ended: when that was. */
-function endOf(file: Pair['certFile']): string | undefined {
+function endOf(file: Config['origin']['certFile']): string | undefined {
   if (file === undefined) return undefined
   const endsAt = Date.parse(new X509Certificate(file.content).validTo)
   return endsAt < clock.day() ? new Date(endsAt).toISOString() : undefined
 }
 
-function asksForCredential({ listen, callers = [] }: SoundSettings): boolean {
-  return 'callerKeyFile' in listen || callers.length > 0
+function asksForCredential({ listen, callers }: Config): boolean {
+  return listen.callerKeyFile !== undefined || callers.length > 0
 }
 
 const IN_THE_CLEAR =
