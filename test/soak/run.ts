@@ -1,7 +1,7 @@
 /** One soak: the schedule, the clients, and the report. The seed decides which requests are sent, and when the service causes trouble. */
 
 import { deepEqual, ok } from 'node:assert/strict'
-import { readdir, rename, writeFile } from 'node:fs/promises'
+import { rename, writeFile } from 'node:fs/promises'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Answer, KeepAliveClient } from '../support/keep-alive-client.ts'
 import { type ProxyProcess, startProxyProcess } from '../support/proxy-process.ts'
@@ -10,8 +10,6 @@ import { contentOf, SoakService } from './service.ts'
 
 interface SoakOptions {
   readonly minutes: number
-  /** Minutes without any request at the end, so that what is left is not work in hand. */
-  readonly idle: number
   readonly seed: number
 }
 
@@ -34,10 +32,8 @@ interface SoakReport {
     readonly errorsInPeace: number
     /** 1 if the process ended by itself. */
     readonly crashed: number
-    /** Descriptors that were opened and not closed. */
-    readonly descriptors: number
   }
-  readonly residentMiB: { readonly warm: number; readonly peak: number; readonly idle: number }
+  readonly residentMiB: { readonly warm: number; readonly peak: number; readonly end: number }
 }
 
 const ORGS = 500
@@ -74,7 +70,6 @@ export async function longRun(options: SoakOptions, report: (line: string) => vo
 class Soak {
   readonly #service: SoakService
   readonly #proxy: ProxyProcess
-  readonly #options: SoakOptions
   readonly #report: (line: string) => void
   readonly #random: Random
   readonly #startedAt = performance.now()
@@ -94,14 +89,12 @@ class Soak {
   constructor(service: SoakService, proxy: ProxyProcess, options: SoakOptions, report: (line: string) => void) {
     this.#service = service
     this.#proxy = proxy
-    this.#options = options
     this.#report = report
     this.#random = new Random(options.seed)
     this.#endsAt = this.#startedAt + options.minutes * 60_000
   }
 
   async complete(): Promise<SoakReport> {
-    const descriptorsBefore = await this.#descriptors()
     const clients = Array.from({ length: CLIENTS }, (_, i) => this.#client(this.#random.numbered(i)))
     const events = [this.#restart(), this.#rotate(), this.#tell()]
     const warm = sleep(Math.min(WARM_UP_MS, (this.#endsAt - this.#startedAt) / 2)).then(() => this.#residentMiB())
@@ -109,9 +102,6 @@ class Soak {
     this.#isOver = true
     await Promise.all(events)
     const peak = Math.round((await this.#proxy.memory()).peakBytes / 2 ** 20)
-    // The connections to the service are idle now. They end with it, and so does what they hold.
-    await this.#service.stop()
-    await sleep(this.#options.idle * 60_000)
     const { exitCode, signalCode } = this.#proxy.spawned.child
     const hasCrashed = exitCode !== null || signalCode !== null
     for (const trouble of this.#troubles.slice(0, 20)) this.#report(trouble)
@@ -128,9 +118,8 @@ class Soak {
         rejected: this.#rejected,
         errorsInPeace: this.#errorsInPeace,
         crashed: hasCrashed ? 1 : 0,
-        descriptors: hasCrashed ? 0 : Math.max(0, (await this.#descriptors()) - descriptorsBefore),
       },
-      residentMiB: { warm: await warm, peak, idle: hasCrashed ? 0 : await this.#residentMiB() },
+      residentMiB: { warm: await warm, peak, end: hasCrashed ? 0 : await this.#residentMiB() },
     }
   }
 
@@ -244,10 +233,6 @@ class Soak {
   #note(trouble: string): void {
     const seconds = ((performance.now() - this.#startedAt) / 1_000).toFixed(1)
     this.#troubles.push(`  at ${seconds} s: ${trouble}`)
-  }
-
-  async #descriptors(): Promise<number> {
-    return (await readdir(`/proc/${this.#proxy.spawned.pid}/fd`)).length
   }
 
   async #residentMiB(): Promise<number> {

@@ -8,7 +8,7 @@ import { problemOf, RawClient, type RawResponse } from '../../support/raw-client
 import { startService } from '../../support/service.ts'
 import { startBoth, startProxy } from '../../support/start-proxy.ts'
 
-const UPLOADS = 10
+const UPLOADS = 3
 
 async function upload(port: number, bytes: number, org = 'acme'): Promise<RawResponse> {
   const lines = get('/v2/upload', org, `Content-Length: ${bytes}`).replace('GET', 'PUT')

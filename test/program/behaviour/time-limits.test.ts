@@ -45,15 +45,6 @@ test('content that is still being sent does not delay the end of an early respon
   expect(await proxy.logOf('/v2/x')).toMatchObject({ code: 'http_response_timeout' })
 })
 
-test('the time that a request waits for a connection does not count for origin.responseTimeout', async () => {
-  await using service = await startService({ script: () => setTimeout(1_200, { content: 'good' }) })
-  await using proxy = await startProxy(service, { 'origin.connections': '1', 'origin.responseTimeout': '2s' })
-  const answers = await Promise.all(
-    ['/v2/first', '/v2/second'].map((target) => request(proxy.port, get(target, 'acme'))),
-  )
-  expect(answers.map(({ status }) => status)).toEqual([200, 200])
-})
-
 test('a service that takes no content is the one that is silent, not the client', async () => {
   await using service = await startService({ script: (_, connection) => void connection.socket.pause() })
   await using proxy = await startProxy(service, { 'origin.responseTimeout': '500ms', 'listen.idleTimeout': '500ms' })

@@ -1,46 +1,10 @@
-/** A rejection retires the rejected token, not its successor, and causes at most one mint. */
+/** The outcomes of rejections in the metrics. */
 
 import { expect, test } from 'vitest'
-import { get } from '../../support/case-table.ts'
-import { Changes } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { RawClient } from '../../support/raw-client.ts'
 import { startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
-
-test('late rejections of the old token, one after the other: the new token is kept', async () => {
-  const changes = new Changes()
-  const released = new Set<string>()
-  await using service = await startService({
-    acceptsAnyToken: true,
-    script: async (received) => {
-      const { target } = received
-      if (target.startsWith('/v2/held'))
-        await changes.until(() => released.has(target), `the release of ${target}`, 15_000)
-      // Checked when it answers, like a service that notices late.
-      return service.orgOf(received) === undefined ? { status: 401 } : { content: 'welcome' }
-    },
-  })
-  await using proxy = await startProxy(service, { 'tokens.rejectedCooldown': '1ms' })
-  using quick = new KeepAliveClient(proxy.port)
-  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
-  const targets = ['/v2/held-1', '/v2/held-2', '/v2/held-3']
-  const held = await Promise.all(targets.map(() => RawClient.connect(proxy.port)))
-  for (const [i, client] of held.entries()) client.send(get(targets[i] ?? '', 'acme'))
-  await service.origin.waitFor(() => service.requests.length === 1 + held.length)
-
-  service.tokens.revoke('acme')
-  expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
-  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
-  for (const [i, client] of held.entries()) {
-    released.add(targets[i] ?? '')
-    changes.notify()
-    expect((await client.response()).status).toBe(200)
-    expect((await quick.get('/v2/x', 'acme')).status).toBe(200)
-    await client[Symbol.asyncDispose]()
-  }
-  expect(service.tokens.mintsOf('acme')).toHaveLength(2)
-})
 
 test('the outcomes of rejections are counted', async () => {
   let isRejecting = false
