@@ -37,6 +37,7 @@ interface Parts {
   readonly limits?: Partial<Limits>
   readonly tokens?: Partial<TokenPlan>
   readonly idleMs?: number
+  readonly line?: Partial<Line>
   readonly clients: readonly ClientPlan[]
   readonly operator?: readonly OperatorStep[]
   readonly stalls?: Story['stalls']
@@ -56,14 +57,14 @@ class GroundAuthor {
 
   write(): Story {
     const random = this.#random
-    const { limits, tokens, idleMs = 60_000, clients, operator = [], stalls = [] } = this.#parts()
+    const { limits, tokens, idleMs = 60_000, line, clients, operator = [], stalls = [] } = this.#parts()
     return {
       seed: this.#seed,
       profile: this.#ground,
       limits: { ...this.#limits(), ...limits },
-      lines: Array.from({ length: random.whole(1, 3) }, () => this.#line()),
+      lines: Array.from({ length: random.whole(1, 3) }, () => ({ ...this.#line(), ...line })),
       tokens: { ...this.#tokens(1, HOUR_MS), ...tokens },
-      service: { idleMs, tellsIdle: false, outages: [] },
+      service: { idleMs, firstIdleMs: idleMs, tellsIdle: false, outages: [] },
       clients,
       operator,
       stalls,
@@ -138,27 +139,34 @@ class GroundAuthor {
             at: random.between(0, 300),
           })),
         }
-      case 'stalled tunnels':
+      case 'stalled tunnels': {
+        // Such that the end is seen, and bytes wait behind a receiver that stalls.
+        const kernelBytes = random.whole(8_192, 65_536)
+        const isForEver = random.chance(0.4)
         return {
-          limits: { idleTimeoutMs: 20_000 },
+          limits: { idleTimeoutMs: isForEver ? random.pick([2_000, 5_000]) : 20_000 },
+          line: { sendBytes: kernelBytes, receiveBytes: kernelBytes },
           clients: this.#each(4, () => {
-            const late: SidePlan = {
+            const lateMs = random.between(11_000, 16_000)
+            const reader: SidePlan = {
               sends: 0,
               pace: undefined,
-              reads: 'late',
-              lateMs: random.between(9_000, 16_000),
+              reads: isForEver ? 'nothing' : 'late',
+              lateMs,
               ends: undefined,
             }
             const sender: SidePlan = {
-              sends: Math.floor(random.spread(1_000, 600_000)),
+              sends: 2 * kernelBytes + random.whole(1, isForEver ? 600_000 : 64 * 1024),
               pace: undefined,
               reads: 'all',
               ends: { how: 'end', afterMs: random.between(0, 100) },
             }
-            const socket = random.chance(0.5) ? { client: late, service: sender } : { client: sender, service: late }
+            const isToClient = random.chance(0.5)
+            const socket = isToClient ? { client: reader, service: sender } : { client: sender, service: reader }
             return this.#poller(0, 0, 1, () => ({}), { socket })
           }),
         }
+      }
       case 'empty lines':
         return { clients: this.#each(4, () => ({ ...this.#poller(0, 100, 1), stays: true, dribbles: true })) }
       case 'one Org hangs': {
@@ -176,16 +184,22 @@ class GroundAuthor {
         }
       }
       case 'renewals and cold Orgs': {
-        const [held, cold] = [random.whole(8, 20), random.whole(6, 20)]
-        const heldLifeMs = random.between(8_000, 14_000)
-        const livesMs = [...Array(held).fill(heldLifeMs), ...Array(cold).fill(HOUR_MS)]
+        const [held, cold, mintRate] = [random.whole(20, 30), random.whole(6, 15), random.pick([3, 5])]
+        // Their tokens, one after the other, end together.
+        const atOf = (org: number) => (org * 1_100) / mintRate
+        const endMs = 60_000
+        const livesMs = Array.from({ length: held + cold }, (_, org) => (org < held ? endMs - atOf(org) : HOUR_MS))
         return {
-          limits: { mintRate: random.pick([3, 5, 10]), mintConcurrency: random.pick([1, 2, 4]), mintTimeoutMs: 10_000 },
-          tokens: { livesMs, isStated: true, answerMs: [50, 300] },
-          clients: this.#each(held + cold, (org) => ({
-            ...this.#poller(org, 150, org < held ? 120 : 2),
-            at: org < held ? random.between(0, 1_500) : random.between(heldLifeMs * 0.8, heldLifeMs * 1.4),
-          })),
+          limits: { mintRate, mintConcurrency: random.pick([2, 4]), mintTimeoutMs: 10_000 },
+          tokens: { livesMs, isStated: true, answerMs: [5, 50] },
+          clients: this.#each(held + cold, (org) => {
+            if (org >= held) return { ...this.#poller(org, 300, 2), at: random.between(0.93, 0.97) * endMs }
+            const { requests, stays } = this.#poller(org, 200, 30)
+            const waits = requests.map((request, i) =>
+              i === 1 ? { ...request, afterMs: 0.92 * endMs - atOf(org) } : request,
+            )
+            return { at: atOf(org), requests: waits, stays }
+          }),
         }
       }
       case 'refused and purged': {
@@ -203,10 +217,10 @@ class GroundAuthor {
         return {
           limits: { settleTimeMs: 0 },
           tokens: { ...this.#lives(1, HOUR_MS), deaf: { org: 0, from, to } },
-          clients: [this.#poller(0, 250, 60)],
+          clients: [this.#poller(0, 400, 50)],
           operator: [
             { at: to + 500, what: 'revoke', org: 0 },
-            { at: to + random.between(1_500, 2_500), what: 'resume' },
+            { at: to + random.between(1_000, 1_400), what: 'resume' },
           ],
         }
       }
@@ -243,6 +257,7 @@ class GroundAuthor {
           clients: this.#each(10, () => ({
             ...this.#poller(random.whole(0, 1), random.between(0, 800), 10, () => ({
               afterMs: random.between(0, 1_500),
+              afterwards: random.pick(['keep', 'announced close'] as const),
             })),
             at: random.between(0, 3_000),
           })),

@@ -101,6 +101,7 @@ export function judgeRules(stage: Stage): void {
   judgeWrongSecret(stage)
   judgeRefusals(stage)
   judgeSilence(stage)
+  judgeUnsent(stage)
   judgeIdle(stage)
   judgePurges(stage)
   judgeResume(stage)
@@ -228,6 +229,18 @@ function judgeRefusals(stage: Stage): void {
   }
 }
 
+/** A request that was never sent does not fail with the idle connection that it had got. */
+function judgeUnsent({ story, violate, outcomes, service, stoppedAt }: Stage): void {
+  const { idleMs, outages } = story.service
+  if (outages.length > 0 || stoppedAt !== undefined || story.stalls.length > 0 || idleMs < 2 * slowestMs(story)) return
+  const sent = new Set(service.attempts.map(({ plan }) => plan.id))
+  for (const { plan, code } of outcomes()) {
+    const isSafe = plan.content === undefined && (plan.method === 'GET' || plan.method === 'HEAD')
+    if (code === 'connection_terminated' && isSafe && !sent.has(plan.id))
+      violate('what was not sent goes elsewhere', `${plan.id}: ${code}`)
+  }
+}
+
 /** A client that waits for 100 (Continue) is silent because of us. */
 function judgeSilence({ violate, outcomes }: Stage): void {
   for (const { plan, code, isInvited, isSent } of outcomes()) {
@@ -252,10 +265,11 @@ function judgePurges(stage: Stage): void {
     if (step.what !== 'purge' && step.what !== 'purge all') continue
     const only = step.what === 'purge' ? step.org : undefined
     const isMeant = (org: number) => only === undefined || only === org
-    const askedSince = (org: number) => service.mints.some((call) => call.org === org && call.at >= step.at)
-    for (const { plan, startedAt, code } of stage.outcomes()) {
+    const isAsked = (org: number, until: number) =>
+      service.mints.some((call) => call.org === org && call.at >= step.at && call.at <= until)
+    for (const { plan, startedAt, endedAt, code } of stage.outcomes()) {
       if (startedAt < step.at + roomMs || !isMeant(plan.org)) continue
-      if (code === 'org_access_refused' && !askedSince(plan.org))
+      if (code === 'org_access_refused' && !isAsked(plan.org, endedAt))
         violate('a purge forgets', `${plan.id}: a refusal from before the purge at ${step.at.toFixed(0)}`)
     }
     // A mint that was under way serves those who wait for it, and nobody else.

@@ -85,6 +85,8 @@ export interface TokenPlan {
 export interface ServicePlan {
   /** Closes connections that have been idle for so long; says so, or does not. */
   readonly idleMs: number
+  /** The same before the first request. */
+  readonly firstIdleMs?: number
   readonly tellsIdle: boolean
   /** Connections meet these fates in these times. */
   readonly outages: readonly { readonly from: number; readonly to: number; readonly fate: Fate }[]

@@ -44,7 +44,7 @@ export async function measureFaults(folder, build, args) {
       list: { type: 'string' },
       /** A part of the name. */
       only: { type: 'string', default: '' },
-      /** Seeds for each. */
+      /** Seeds for each: how many, or these, with a comma between two. */
       count: { type: 'string', default: '2000' },
       /** Looks whether they apply, and plays nothing. */
       check: { type: 'boolean', default: false },

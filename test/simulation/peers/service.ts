@@ -9,6 +9,7 @@ import { Tunnel } from './tunnel.ts'
 import { Wire } from './wire.ts'
 
 export const SERVICE_PORT = 9_000
+const CALM_IDLE_MS = 60_000
 
 export interface IssuedToken {
   readonly value: string
@@ -189,8 +190,9 @@ class ServiceConnection {
   /** For its first request, it gives a connection more time. */
   #startIdling(): void {
     const { isCalm, story, world } = this.#service
-    const idleMs = isCalm || this.#requests === 0 ? 60_000 : story.service.idleMs
-    this.#takeIdleBack = world.after(idleMs, () => this.#close())
+    const { idleMs, firstIdleMs = CALM_IDLE_MS } = story.service
+    const keptMs = this.#requests === 0 ? firstIdleMs : idleMs
+    this.#takeIdleBack = world.after(isCalm ? CALM_IDLE_MS : keptMs, () => this.#close())
   }
 
   #head({ start, fields }: Head): boolean {
