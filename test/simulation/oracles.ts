@@ -241,7 +241,7 @@ function judgeMints({ service, violate, story }: Stage): void {
 }
 
 /** The page calls a token fresh only if the service said so last. */
-function judgeStatus({ proxy, service, violate, outcomes }: Stage): void {
+function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void {
   const lastOf = new Map<string, Attempt>()
   for (const attempt of service.attempts) lastOf.set(`org-${attempt.plan.org}`, attempt)
   for (const id of service.poisoned) lastOf.delete(`org-${service.plans.get(id)?.org}`)
@@ -249,7 +249,9 @@ function judgeStatus({ proxy, service, violate, outcomes }: Stage): void {
     const last = lastOf.get(org)
     // Of a client that has left, the proxy may not have read the answer.
     const isRead = outcomes().some(({ plan, end }) => plan === last?.plan && end === 'whole')
-    if (state === 'fresh' && last?.isAccepted === false && last.isAnswered && isRead)
+    // Another status than 401 may say something else.
+    const isRejected = last?.isAccepted === false && last.isAnswered && story.tokens.rejectsWith === undefined
+    if (state === 'fresh' && isRejected && isRead)
       violate('the status is what the service says', `${org} is ${state}, but its last request was rejected`)
   }
   const { requests } = proxy.app?.operator.metrics.totals() ?? {}

@@ -110,10 +110,13 @@ export const MENDED = [
       ],
     ],
   },
-  { name: 'a purge keeps the refusal of the Org', edits: [['app/admin.ts', '      side.budget.forget(org)\n', '']] },
+  {
+    name: 'a purge keeps the refusal of the Org',
+    edits: [['app/tokens.ts', 'org)\n    this.budget.forget(org)\n', 'org)\n']],
+  },
   {
     name: 'resume keeps the pause behind a useless mint',
-    edits: [['app/admin.ts', '        tokens.endPause()\n', '        void tokens\n']],
+    edits: [['app/tokens.ts', '      tokens.endPause()\n', '      void tokens\n']],
   },
   {
     name: 'a status that ends tokens of an app that only POSTs is not named',
