@@ -5,6 +5,7 @@
 
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
+import { cp } from 'node:fs/promises'
 import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
@@ -29,7 +30,7 @@ const find = (among: Yaml[], kind: string, name: string): Yaml =>
 
 const base = documentsOf(readFile('base/deployment.yaml'))
 const job = documentsOf(readFile('job/job.yaml'))
-const shared = ['gateway', 'caller'].flatMap((name) => documentsOf(readFile(`shared/${name}.yaml`)))
+const shared = ['gateway', 'caller/caller'].flatMap((name) => documentsOf(readFile(`shared/${name}.yaml`)))
 const minter = ['minter', 'app'].flatMap((name) => documentsOf(readFile(`minter/${name}.yaml`)))
 const podIn = (among: Yaml[], name: string): Yaml => {
   const { spec } = among.find(({ kind, metadata }) => /Deployment|Job/.test(kind) && metadata.name === name)
@@ -38,7 +39,7 @@ const podIn = (among: Yaml[], name: string): Yaml => {
 const containersOf = (pod: Yaml): Yaml[] => [...(pod.initContainers ?? []), ...pod.containers]
 
 /** A configuration, with the paths of a pod replaced by ones that exist here. */
-async function load(path: string) {
+async function load(path: string, env: Record<string, string> = {}) {
   const certificates = projectPath('test/support/certificates')
   await using folder = await makeFolder()
   const jwt = await folder.write('token', 'eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJhIn0.c2lnbmF0dXJl')
@@ -49,7 +50,7 @@ async function load(path: string) {
     .replaceAll('/run/tls/tls.crt', `${certificates}/localhost.pem`)
     .replaceAll('/run/tls/tls.key', `${certificates}/key.pem`)
     .replaceAll('/run/tls/ca.crt', `${certificates}/ca.pem`)
-  const { config, warnings } = await loadConfig({ file: await folder.write('proxy.yaml', text), env: {} })
+  const { config, warnings } = await loadConfig({ file: await folder.write('proxy.yaml', text), env })
   return { config, risks: warnings.filter((line) => /listen\.address|callers|minter\.address|fleet\.store/.test(line)) }
 }
 
@@ -209,15 +210,19 @@ describe('the shared gateway', async () => {
     expect(find(shared, 'ServiceAccount', podIn(shared, 'org-access-proxy').serviceAccountName)).toBeDefined()
   })
 
-  test('is called by a name that is accepted in Host, and lets in the pods that are marked as callers', () => {
+  test('is called by a name that is accepted in Host, and lets in the pods that are marked as callers', async () => {
     const url = new URL(env['PROXY_URL'])
-    expect(config.listen.hosts).toContain(url.hostname)
+    const { value } = podIn(shared, 'org-access-proxy').containers[0].env.at(-1)
+    const { listen } = (await load('shared/proxy.yaml', { OAP_LISTEN_HOSTS: value.replaceAll('$(NAMESPACE)', 'here') }))
+      .config
+    expect(listen.hosts).toEqual(['', '.here', '.here.svc', '.here.svc.cluster.local'].map((end) => url.hostname + end))
     const { ports } = find(shared, 'Service', url.hostname).spec
     expect(ports).toEqual([{ name: 'proxy', port: Number(url.port), targetPort: 'proxy' }])
     const [rule] = find(shared, 'NetworkPolicy', 'org-access-proxy').spec.ingress
     expect(rule.ports).toEqual([{ port: 'proxy' }])
     const { labels } = find(shared, 'Deployment', 'billing').spec.template.metadata
-    expect(labels).toMatchObject(rule.from[0].podSelector.matchLabels)
+    for (const { podSelector } of rule.from) expect(labels).toMatchObject(podSelector.matchLabels)
+    expect(rule.from[1].namespaceSelector.matchLabels).toEqual({ 'org-access-proxy/callers': 'true' })
   })
 
   test('stays reachable while the cluster still sends it connections', () => {
@@ -261,8 +266,8 @@ describe('the minter', () => {
 })
 
 describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
-  function render(folder: string): Yaml[] {
-    const args = ['kustomize', projectPath(`${FOLDER}/${folder}`)]
+  function render(folder: string, root = projectPath(FOLDER)): Yaml[] {
+    const args = ['kustomize', `${root}/${folder}`]
     const { status, stdout, stderr } = spawnSync(programPath('kubectl'), args, { encoding: 'utf8' })
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' })
     return documentsOf(stdout)
@@ -309,6 +314,25 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
       expect(pod.automountServiceAccountToken).toBe(false)
     }
   })
+
+  test.each(['shared', 'shared-tls/cert-manager', 'shared-tls/spiffe'])(
+    'in %s, one line sets the namespace of the proxy, its names and its certificates',
+    async (folder) => {
+      await using copy = await makeFolder()
+      await cp(projectPath(FOLDER), copy.path, { recursive: true })
+      const file = `${folder}/kustomization.yaml`
+      await copy.write(file, readFile(file).replace('namespace: default', 'namespace: elsewhere'))
+      const made = render(folder, copy.path)
+      expect(new Set(made.map(({ metadata }) => metadata.namespace))).toEqual(new Set(['elsewhere']))
+      const certificates = made.filter(({ kind, spec }) => kind === 'Certificate' && !spec.isCA)
+      for (const { spec } of certificates) {
+        const [, ...names] = spec.dnsNames ?? ['', ...spec.uris]
+        for (const name of names)
+          expect(name).toMatch(/^org-access-proxy\.elsewhere(\.svc|$)|\/ns\/elsewhere\/sa\/billing$/)
+      }
+      expect(certificates).toHaveLength(folder.endsWith('cert-manager') ? 2 : 0)
+    },
+  )
 
   test('with a federated credential, the sidecar alone has the token, and nobody a secret', async () => {
     const made = render('federated')
