@@ -85,7 +85,7 @@ class GroundAuthor {
         const keepsMs = random.pick([undefined, lifeMs * 0.04, lifeMs * 0.06])
         return {
           tokens: { ...this.#tokens(2, lifeMs), isStated: true, ...(keepsMs !== undefined && { keepsMs }) },
-          clients: [0, 1].map((org) => this.#poller(org, random.between(60, 150), 600)),
+          clients: [0, 1].map((org) => this.#poller(org, random.between(100, 200), 300)),
         }
       }
       case 'a slow endpoint':
@@ -110,7 +110,7 @@ class GroundAuthor {
       case 'an App revoked':
         return {
           tokens: { ...this.#lives(3, random.between(4_000, 9_000)), isStated: random.chance(0.5) },
-          clients: this.#each(3, (org) => this.#poller(org, 700, 140)),
+          clients: this.#each(3, (org) => this.#poller(org, 1_500, 65)),
           operator: [{ at: random.between(5_000, 12_000), what: 'revoke the App' }],
         }
       case 'a burst for one Org': {
@@ -172,14 +172,14 @@ class GroundAuthor {
       case 'one Org hangs': {
         const maxInFlight = random.pick([16, 32])
         return {
-          limits: { maxInFlight, connections: 64, responseTimeoutMs: 6_000 },
+          limits: { maxInFlight, connections: random.pick([4, 64]), responseTimeoutMs: 6_000 },
           tokens: this.#lives(2, HOUR_MS),
           clients: [
             ...this.#each(maxInFlight + 8, () => ({
               ...this.#poller(0, 100, 2, () => ({ afterMs: random.between(2_000, 5_000) })),
               at: random.between(0, 500),
             })),
-            { ...this.#poller(1, 300, 20), at: 200 },
+            ...this.#each(3, () => ({ ...this.#poller(1, 100, 15, () => ({ afterMs: 100 })), at: 800 })),
           ],
         }
       }
@@ -228,7 +228,7 @@ class GroundAuthor {
         return {
           limits: { settleTimeMs: 0 },
           tokens: { ...this.#lives(1, random.between(4_000, 7_000)), rejectsWith: 403 },
-          clients: [this.#poller(0, 250, 240, () => ({}), { method: 'POST' })],
+          clients: [this.#poller(0, 300, 140, () => ({}), { method: 'POST' })],
         }
       case 'standing still':
         return {

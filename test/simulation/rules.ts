@@ -13,6 +13,7 @@ const LEAST_PLACES = 8
 const REVOKED_MS = 60_000
 const ROOM_MS = 6_000
 const SETTLED_MS = 50
+const STARVED_LOOKS = 10
 
 /** Nothing but the ends of tokens happens to the endpoint, to the network and to the process. */
 function isUndisturbed({ tokens, service, stalls, operator }: Story): boolean {
@@ -37,6 +38,8 @@ export class RuleWatch {
   readonly #stage: Stage
   #isOver = false
   #isTold = false
+  /** How many looks saw that a request waits beside a place. */
+  readonly #starvedFor = new Map<string, number>()
 
   constructor(stage: Stage) {
     this.#stage = stage
@@ -51,7 +54,7 @@ export class RuleWatch {
     if (this.#isOver) return
     this.#stage.world.after(100, () => this.#look())
     if (this.#isTold || this.#stage.proxy.app === undefined) return
-    this.#isTold = this.#shares() || this.#readiness() || this.#revocation()
+    this.#isTold = this.#shares() || this.#readiness() || this.#revocation() || this.#starved()
   }
 
   #shares(): boolean {
@@ -61,6 +64,29 @@ export class RuleWatch {
     for (const [org, count] of inFlight) {
       if (count <= most) continue
       violate('no Org has all requests in flight', `${org}: ${count} of ${story.limits.maxInFlight}`)
+      return true
+    }
+    return false
+  }
+
+  /** A request of an Org that has a token, and less than its share, waits though connections may be opened. */
+  #starved(): boolean {
+    const { proxy, service, story, violate, world, clients } = this.#stage
+    const { busy = 0 } = proxy.app?.inspect().originConnections ?? {}
+    const { limits, stalls, tokens } = story
+    const isApt = stalls.length === 0 && story.service.outages.length === 0 && Math.min(...tokens.livesMs) > 1_000_000
+    if (!isApt || busy >= limits.connections) return false
+    const share = Math.max(1, Math.floor(limits.connections * ORG_SHARE))
+    for (const { waiting } of clients) {
+      if (waiting === undefined || waiting.startedAt > world.now - 1_500 || waiting.plan.content !== undefined) continue
+      const { id, org } = waiting.plan
+      const hasToken = service.tokens.some((token) => token.org === org && token.issuedAt < world.now - 1_000)
+      const held = service.attempts.filter((attempt) => attempt.plan.org === org && !attempt.isAnswered).length
+      if (!hasToken || held >= share || service.attempts.some(({ plan }) => plan.id === id)) continue
+      const looks = (this.#starvedFor.get(id) ?? 0) + 1
+      this.#starvedFor.set(id, looks)
+      if (looks < STARVED_LOOKS) continue
+      violate('no Org is held up by another', `${id}: ${busy} of ${limits.connections} connections are busy`)
       return true
     }
     return false
