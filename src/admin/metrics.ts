@@ -1,11 +1,10 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
 import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
-import { type RepeatOutcome, type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
+import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import type { OrgId } from '../org-id.ts'
 import type { Finding, PartWarnings, Status } from '../part.ts'
-import { REJECTION_OUTCOMES } from '../token/repeats.ts'
-import type { TokenResult } from '../token/token-cache.ts'
+import { REJECTION_OUTCOMES, type RepeatOutcome, type TokenResult } from '../token/request-token.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
 import { Busiest } from './busiest.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'

@@ -2,11 +2,10 @@
 
 import { hostname } from 'node:os'
 import * as clock from '../clock.ts'
-import type { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { inspect, type Telling, type Unanswered } from '../part.ts'
-import type { OrgTokens } from '../token/org-tokens.ts'
-import { known, type TokenCache } from '../token/token-cache.ts'
+import type { OrgState } from '../token/org.ts'
+import type { Orgs } from '../token/orgs.ts'
 import { MAX_SHOWN } from './busiest.ts'
 import type { History } from './history.ts'
 import type { Metrics } from './metrics.ts'
@@ -31,9 +30,7 @@ export interface AdminSources {
   }
   readonly parts: readonly Telling[]
   readonly metrics: Metrics
-  readonly tokens: TokenCache
-  /** The Orgs that the token endpoint refused a moment ago. */
-  readonly refusals: () => ReadonlyMap<OrgId, TokenError>
+  readonly orgs: Orgs
   /** Of one org, or of all. Returns the number of tokens that it has dropped. */
   readonly purgeTokens: (org?: OrgId) => number
   /** Ends the pauses and limits of mints. */
@@ -48,7 +45,7 @@ export type StatusDocument = ReturnType<typeof statusOf>
 
 /** At most `maxOrgs` of the orgs whose id contains `search`: those in trouble first, then the newest tokens. */
 export function statusOf(sources: AdminSources, history: History, warnings: Warnings, maxOrgs: number, search: string) {
-  const { version, service, parts, metrics, tokens, refusals } = sources
+  const { version, service, parts, metrics } = sources
   const {
     takenOverAt,
     checks,
@@ -62,7 +59,7 @@ export function statusOf(sources: AdminSources, history: History, warnings: Warn
   } = inspect(parts)
   const now = clock.now()
   const [ofOrgs, ofCallers] = [metrics.orgs.shown(now), metrics.callers.shown(now)]
-  const orgs = orgStatuses(tokens, refusals()).filter(({ org }) => org.includes(search))
+  const orgs = orgStatuses(sources.orgs).filter(({ org }) => org.includes(search))
   return {
     program: { version, node: process.versions.node, host: hostname(), pid: process.pid, uptimeMs: now },
     service,
@@ -108,31 +105,28 @@ function longestOf(name: string, unanswered: readonly Unanswered[]) {
 
 type OrgStatus = ReturnType<typeof orgStatuses>[number]
 
-/** Most recently used first; then the orgs that are refused, and have no token. */
-export function orgStatuses({ orgs, now, day }: TokenCache, refusals: ReadonlyMap<OrgId, TokenError>) {
-  const [at, atDay] = [now(), day()]
-  return Array.from(new Set([...orgs.keys(), ...refusals.keys()]), (org) => {
-    const tokens = orgs.peek(org)
-    const refusal = refusals.get(org)
+/** Those with a token first, the last used before the others; then those without. */
+export function orgStatuses(orgs: Orgs) {
+  const now = orgs.now()
+  const day = orgs.day()
+  return Array.from(orgs, (org) => {
+    const pause = org.pauseAt(now)?.error
     return {
-      org,
-      state: tokens === undefined ? ('refused' as const) : stateOf(tokens, at, atDay),
-      ageMs: tokens?.current.ageAt(at, atDay),
+      org: org.id,
+      state: org.stateAt(now, day),
+      ageMs: org.current?.ageAt(now, day),
       /** The known life of the token, stated or configured; undefined if there is none. */
-      lifetimeMs: known(tokens?.lifeMs),
-      lastRefusal: refusal && { tokenEndpointStatus: refusal.tokenEndpointStatus },
+      lifetimeMs: org.current && finite(org.lifeMs),
+      /** What the calls were answered for which it is refused or pauses. */
+      lastRefusal: pause && { code: pause.code, tokenEndpointStatus: pause.tokenEndpointStatus },
     }
-  })
+  }).filter(({ state }) => state !== 'none')
 }
 
-/** `new`: not accepted yet. `fresh`: accepted last. `refreshing`: a new token is due. `rejected`: by the service, last. */
-function stateOf(tokens: OrgTokens, now: number, day: number): 'new' | 'fresh' | 'refreshing' | 'rejected' {
-  if (tokens.minting === 'rejected' || tokens.rejectedAt >= 0) return 'rejected'
-  if (tokens.isDueAt(now, day)) return 'refreshing'
-  return tokens.acceptedAt < 0 ? 'new' : 'fresh'
-}
+/** JSON has no `Infinity`. */
+const finite = (ageMs: number): number | undefined => (ageMs === Number.POSITIVE_INFINITY ? undefined : ageMs)
 
-const TROUBLED = ['refused', 'rejected']
+const TROUBLED: readonly OrgState[] = ['refused', 'paused', 'rejected']
 
 function byNeedForAttention(a: OrgStatus, b: OrgStatus): number {
   const isTroubled = ({ state }: OrgStatus) => TROUBLED.includes(state)

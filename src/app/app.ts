@@ -171,7 +171,7 @@ async function makeParts(
     if (part !== undefined) parts.unshift(part)
     return part
   }
-  const metrics = add(new Metrics(rolesOf(config), (org) => (side.tokens.orgs.peek(org)?.acceptedAt ?? -1) >= 0))
+  const metrics = add(new Metrics(rolesOf(config), (org) => (side.orgs.peek(org)?.acceptedAt ?? -1) >= 0))
   add(watchStandstill(log.logger))
   add(new Certificates(() => reload.problems))
   const names = add(new Names())
@@ -194,13 +194,12 @@ async function makeParts(
     service: { baseUrl: config.baseUrl.href, appId: config.app?.appId, minter: config.minter.url?.text },
     parts,
     metrics,
-    tokens: side.tokens,
-    refusals: () => side.budget.refusals,
+    orgs: side.orgs,
     purgeTokens: (org) => side.purge(org),
     resumeMints: () => side.resume(),
     reload: async () => {
       const { takenOverAt } = reload
-      side.budget.resume('credentials')
+      side.mints.resume('credentials')
       await Promise.all([reload.reload(), side.reloadSecret()])
       const applied = takenOverAt === reload.takenOverAt ? 'unchanged' : 'applied'
       const outcome = reload.problems.length === 0 ? applied : 'refused'

@@ -39,7 +39,7 @@ export function openApps(
     secretFields,
     origin,
     baseUrl,
-    tokens: side.tokens,
+    orgs: side.orgs,
     observer,
     tracing: traces,
     tellsTime: listen.serverTiming,

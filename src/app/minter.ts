@@ -11,7 +11,7 @@ import { TokenGiver } from '../minter/token-giver.ts'
 import { TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
 import type { Origin } from '../origin/origin.ts'
-import type { TokenCache } from '../token/token-cache.ts'
+import type { Orgs } from '../token/orgs.ts'
 import { USER_AGENT } from '../version.ts'
 import { type Entrance, entranceOf, namingHolders, otherDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
@@ -25,7 +25,7 @@ const CALLER_SHARE = 1 / 4
 /** The entrance for sidecars; undefined unless `minter.address` is set. */
 export function openMinter(
   config: Config,
-  side: { readonly tokens: TokenCache },
+  side: { readonly orgs: Orgs },
   rules: LiveRules,
   events: Events,
 ): Entrance | undefined {
@@ -37,7 +37,7 @@ export function openMinter(
   const desk = {
     ...listen,
     newRequestId,
-    giver: new TokenGiver(side.tokens),
+    giver: new TokenGiver(side.orgs),
     observer,
   }
   const reception = new Reception({

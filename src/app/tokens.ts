@@ -1,4 +1,4 @@
-/** The token side of the app: endpoint, budget, cache, and the rotation of the secret, built from the configuration. */
+/** The token side of the app: Orgs, mints, endpoint, and the rotation of the secret, built from the configuration. */
 
 import assert from 'node:assert/strict'
 import * as clock from '../clock.ts'
@@ -13,8 +13,8 @@ import type { PartWarnings, Status } from '../part.ts'
 import type { Secret } from '../secret.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
 import { AppKey, ENDED_JWT, lifeLeft } from '../token/app-key.ts'
-import { Budget } from '../token/budget.ts'
-import { TokenCache } from '../token/token-cache.ts'
+import { Mints } from '../token/mints.ts'
+import { Orgs } from '../token/orgs.ts'
 import { endpointText, idAtEndpoint } from '../token/token-request.ts'
 import type { SettledMint, TokenSource } from '../token/token-source.ts'
 import { mintWarnings, orgWarnings } from '../token/token-warnings.ts'
@@ -37,8 +37,8 @@ export class TokenSide implements Part {
   readonly credentials: AppCredentials | undefined
   /** Set for a sidecar alone. */
   readonly minter: MinterSource | undefined
-  readonly tokens: TokenCache
-  readonly budget: Budget
+  readonly orgs: Orgs
+  readonly mints: Mints
   /** Taken over last. */
   #config: Config
   readonly #warmOrgs: readonly OrgId[]
@@ -79,7 +79,7 @@ export class TokenSide implements Part {
     if (config.app !== undefined) {
       const { appId, appSecret } = config.app
       this.credentials = new AppCredentials(new AppKey(appId, appSecret, settings), (state, inUse) => {
-        this.budget.resume('credentials')
+        this.mints.resume('credentials')
         fleet?.secretReplaced(inUse)
         events.secretReloaded(state, secretFile)
       })
@@ -95,8 +95,8 @@ export class TokenSide implements Part {
     }
     const source = this.minter ?? (this.credentials && this.#openEndpoint(config, this.credentials, isEnding))
     assert(source !== undefined)
-    this.budget = new Budget(settings, source)
-    this.tokens = new TokenCache(
+    this.mints = new Mints(settings, source, () => this.orgs)
+    this.orgs = new Orgs(
       {
         ...settings,
         lifetimeMs: settings.lifetimeMs === 'auto' ? undefined : settings.lifetimeMs,
@@ -105,7 +105,7 @@ export class TokenSide implements Part {
         maxWaiting: Math.max(1, Math.floor(config.listen.maxInFlight / 2)),
         observer: events,
       },
-      fleet?.inFrontOf(this.budget) ?? this.budget,
+      fleet?.inFrontOf(this.mints) ?? this.mints,
     )
   }
 
@@ -129,23 +129,23 @@ export class TokenSide implements Part {
     const { baseUrl, tokens } = this.#config
     const call = this.minter === undefined ? endpointText({ baseUrl, endpoint: tokens.endpoint }) : undefined
     return {
-      ...mintWarnings({ budget: this.budget, call, areCredentialsRejected: this.#seemCredentialsRejected }),
-      ...orgWarnings(this.tokens.orgs, now),
+      ...mintWarnings(this.mints, this.orgs.troubled, call),
+      ...orgWarnings(this.orgs, now),
       ...this.minter?.warnings(),
       secret_refused: this.#secretProblem,
     }
   }
 
   status(): Partial<Status> {
-    const { underway, waiting } = this.budget.calls
-    const isRejected = this.minter === undefined && this.budget.isAppRejected
+    const { underway, waiting } = this.mints.calls
+    const isRejected = this.minter === undefined && this.mints.isAppRejected
     return {
-      requestsWaitingForToken: this.tokens.waiting.count,
+      requestsWaitingForToken: this.orgs.waiting,
       mintCalls: underway,
       mintCallsWaiting: waiting,
-      cachedTokens: this.tokens.orgs.size,
-      orgsPaused: this.budget.troubled.filter(({ leftMs }) => leftMs > 0).length,
-      mintPace: this.budget.pace,
+      cachedTokens: this.orgs.tokenCount,
+      orgsPaused: this.orgs.troubled.filter(({ leftMs }) => leftMs > 0).length,
+      mintPace: this.mints.pace,
       isMinterAvailable: this.minter?.isWell !== false,
       checks: [{ name: 'credentials', isOk: !isRejected, detail: isRejected ? REJECTED : undefined }],
     }
@@ -153,8 +153,7 @@ export class TokenSide implements Part {
 
   /** Of one org, or of all. Returns the number of tokens that it has dropped. */
   purge(org?: OrgId): number {
-    const purged = this.tokens.purge(org)
-    this.budget.forget(org)
+    const purged = this.orgs.purge(org)
     if (org === undefined) this.#fleet?.purge(purged, 'all')
     else this.#fleet?.purge([org])
     return purged.length
@@ -162,16 +161,8 @@ export class TokenSide implements Part {
 
   /** Ends the pauses and limits of mints. */
   resume(): void {
-    this.budget.resume()
-    this.tokens.orgs.forEach((tokens) => {
-      tokens.endPause()
-    })
-  }
-
-  /** The token endpoint rejects the App, and has never accepted it, or does so no longer; at a sidecar, as its minter says. */
-  get #seemCredentialsRejected(): boolean {
-    const neverAccepted = this.minter === undefined ? this.credentials?.areRejected === true : this.budget.isAppUnknown
-    return neverAccepted || this.budget.isAppRevoked
+    this.mints.resume()
+    this.orgs.endPauses()
   }
 
   /** What an operator should know about the secret file, for as long as it holds. */
@@ -194,7 +185,7 @@ export class TokenSide implements Part {
     let failed = 0
     const work = async () => {
       for (let org = next(); org !== undefined && !this.#stopped.signal.aborted; org = next()) {
-        await this.tokens.mint(org, 'warm').catch(() => (failed += 1))
+        await this.orgs.mint(org, 'warm').token.catch(() => (failed += 1))
       }
     }
     await Promise.all(Array.from({ length: WARM_AT_ONCE }, work))
@@ -233,9 +224,7 @@ export class TokenSide implements Part {
     this.#config = config
     if (before.orgIds === after.orgIds) return
     for (const org of new Set([...(before.orgIds?.keys() ?? []), ...(after.orgIds?.keys() ?? [])])) {
-      if (idAtEndpoint(org, before) === idAtEndpoint(org, after)) continue
-      this.tokens.purge(org)
-      this.budget.forget(org)
+      if (idAtEndpoint(org, before) !== idAtEndpoint(org, after)) this.orgs.purge(org)
     }
   }
 
@@ -244,7 +233,7 @@ export class TokenSide implements Part {
     this.#askingAgain?.cancel()
     this.#secretWatch?.close()
     this.#jwtEnd?.cancel()
-    this.tokens.purge()
+    this.orgs.purge()
     this.#origin.close()
   }
 
@@ -265,8 +254,7 @@ export class TokenSide implements Part {
     if (!isRejected && this.minter?.isWell !== false) return
     const ask = () => {
       // In turn: the trouble of one may be its own.
-      const next = this.budget.troubled.at(-1)?.org ?? org
-      this.tokens.mint(next, 'warm').catch(() => undefined)
+      this.orgs.mint(this.orgs.troubled.at(-1)?.org ?? org, 'warm')
     }
     this.#askingAgain = clock.every(ASK_AGAIN_MS, ask)
   }

@@ -71,10 +71,7 @@ export class Fleet {
   }
 
   inFrontOf(source: TokenSource): TokenSource {
-    return {
-      mint: (org, options = {}) => this.#mint(source, org, options),
-      refusalOf: (org) => source.refusalOf?.(org),
-    }
+    return { mint: (org, options = {}) => this.#mint(source, org, options) }
   }
 
   /** Deletes the shared tokens of these orgs. This replica takes none of them from the store again; after `all`, none of any org. */

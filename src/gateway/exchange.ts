@@ -17,18 +17,19 @@ import type { OrgId } from '../org-id.ts'
 import { Attempt, type AttemptSink } from '../origin/attempt.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
-import type { TokenCache } from '../token/token-cache.ts'
+import type { Orgs } from '../token/orgs.ts'
+import { RequestToken, type TokenUser } from '../token/request-token.ts'
 import type { Admitted } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { respondToOptions, respondWithProblem } from './own-responses.ts'
-import { AppCredential, type CredentialUser, OrgCredential, type RequestCredential } from './request-credential.ts'
+import { AppCredential, type RequestCredential } from './request-credential.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 import { ResponseHead } from './response-head.ts'
 import type { SecretFields } from './secret-fields.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
 
 export interface Gateway {
-  readonly tokens: TokenCache
+  readonly orgs: Orgs
   readonly observer: GatewayObserver
   readonly tracing?: Tracing | undefined
   /** Each response tells the time that it took here (`Server-Timing`). */
@@ -61,7 +62,7 @@ const CLOSED_WHILE_IDLE: Failure = {
 
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 
-export class Exchange implements RequestInProgress, AttemptSink, CredentialUser {
+export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
   readonly #gateway: Gateway
   readonly #client: Client
   readonly #response: Client['response']
@@ -103,7 +104,7 @@ export class Exchange implements RequestInProgress, AttemptSink, CredentialUser 
     this.#credential =
       orgId === undefined
         ? new AppCredential(gateway.credentials, gateway.baseUrl.href, gateway.secretFields, this)
-        : new OrgCredential(gateway.tokens, orgId, gateway.secretFields, this)
+        : new RequestToken(gateway.orgs, orgId, gateway.secretFields, this)
     if (request.hasContent) this.#content = new ClientContent(client, request, gateway.repeatMemory, caller ?? orgId)
   }
 

@@ -2,14 +2,7 @@
 
 import * as clock from '../clock.ts'
 import { causeForOperator, type ErrorCode, type Failure } from '../errors.ts'
-import type { RejectionOutcome } from '../token/repeats.ts'
-import type { TokenResult } from '../token/token-cache.ts'
-
-/**
- * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or no answer to the
- * repeat. `refused`: the request could not be sent again. `passed`: the client got the rejection at once.
- */
-export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
+import type { RejectionOutcome, RepeatOutcome, TokenResult } from '../token/request-token.ts'
 
 /** Logged as the status of a request that got no answer: its client has left, or the proxy stops. Never sent. */
 export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as const

@@ -2,9 +2,10 @@
 
 import { LRUCache } from 'lru-cache'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
-import type { OrgTokens } from '../token/org-tokens.ts'
-import type { TokenCache, TokenLookup, Waiter } from '../token/token-cache.ts'
-import type { MintReason } from '../token/token-source.ts'
+import type { Org, Waiter } from '../token/org.ts'
+import type { Orgs } from '../token/orgs.ts'
+import type { TokenResult } from '../token/request-token.ts'
+import type { AccessToken, MintReason } from '../token/token-source.ts'
 import { type GivenToken, idOf } from './message.ts'
 
 const MAX_CLAIMS = 10_000 // remembered for each caller
@@ -17,13 +18,18 @@ const WAIT_SHARE = 0.9
 /** Who asks for a token. The requester is the usage of a caller, which survives reloads. */
 type Sidecar = Waiter & { readonly requester: object }
 
+interface Found {
+  readonly token: AccessToken
+  readonly result: TokenResult
+}
+
 export class TokenGiver {
-  readonly #cache: TokenCache
+  readonly #orgs: Orgs
   /** By requester: when its claim about an Org may cause a mint. */
   readonly #nextClaimAt = new WeakMap<object, LRUCache<OrgId, number>>()
 
-  constructor(cache: TokenCache) {
-    this.#cache = cache
+  constructor(orgs: Orgs) {
+    this.#orgs = orgs
   }
 
   /**
@@ -31,54 +37,55 @@ export class TokenGiver {
    * same token again, because its last claim was a short while ago. @throws {TokenError}
    */
   async give(org: OrgId, sidecar: Sidecar, rejected?: string) {
-    const tokens = this.#cache.orgs.get(org)
-    const current = tokens?.current
+    const holder = this.#orgs.get(org)
+    const current = holder?.current
     const isClaimed = current !== undefined && idOf(current) === rejected
-    const restMs = isClaimed ? this.#restOfClaim(org, tokens, sidecar) : 0
-    const { token, result } = await this.#find(org, tokens, sidecar, isClaimed && restMs === 0)
+    const restMs = isClaimed ? this.#restOfClaim(org, holder, sidecar) : 0
+    const { token, result } = await this.#find(org, holder, sidecar, isClaimed && restMs === 0)
     const isSame = isClaimed && token === current
     const outcome = token !== current ? 'minted' : isClaimed ? 'unchanged' : 'held'
     const retryAfterSeconds = isSame ? Math.max(1, Math.ceil(restMs / 1_000)) : undefined
     const given: GivenToken = {
       id: idOf(token),
       token: token.reveal(),
-      ageMs: Math.ceil(token.ageAt(this.#cache.now(), this.#cache.day())),
+      ageMs: Math.ceil(token.ageAt(this.#orgs.now(), this.#orgs.day())),
       statedLifeMs: Number.isFinite(token.statedLifeMs) ? token.statedLifeMs : null, // JSON has no Infinity
     }
     return { given, outcome, result, retryAfterSeconds }
   }
 
   /** Whoever does not claim gets what is held: the claim of another may be false, and its mint may hang. */
-  async #find(org: OrgId, tokens: OrgTokens | undefined, sidecar: Sidecar, mayClaim: boolean): Promise<TokenLookup> {
-    const cache = this.#cache
-    if (tokens === undefined) return await this.#mint(org, 'cold', sidecar)
-    if (cache.hasEnded(tokens.current)) return await this.#mint(org, 'expired', sidecar)
+  async #find(org: OrgId, holder: Org | undefined, sidecar: Sidecar, mayClaim: boolean): Promise<Found> {
+    const orgs = this.#orgs
+    const current = holder?.current
+    if (holder === undefined || current === undefined) return await this.#mint(org, 'cold', sidecar)
+    if (current.hasEndedAt(orgs.now(), orgs.day())) return await this.#mint(org, 'expired', sidecar)
     if (mayClaim) return await this.#claim(org, sidecar)
-    return { token: tokens.current, result: cache.renewIfDue(org, tokens) ? 'refreshing' : 'hit' }
+    return { token: current, result: orgs.renewIfDue(holder) ? 'refreshing' : 'hit' }
   }
 
   /** For how many milliseconds no claim of this caller may cause a mint. What comes while the token is replaced is the same claim. */
-  #restOfClaim(org: OrgId, tokens: OrgTokens | undefined, { requester }: Sidecar): number {
-    if (tokens?.minting === 'rejected') return 0
-    return Math.max(0, (this.#nextClaimAt.get(requester)?.get(org) ?? 0) - this.#cache.now())
+  #restOfClaim(org: OrgId, holder: Org | undefined, { requester }: Sidecar): number {
+    if (holder?.isBeingReplaced) return 0
+    return Math.max(0, (this.#nextClaimAt.get(requester)?.get(org) ?? 0) - this.#orgs.now())
   }
 
   /** A claim that joins the mint of another, or brings no token, does not count. */
-  async #claim(org: OrgId, sidecar: Sidecar): Promise<TokenLookup> {
-    if (this.#cache.isMinting(org)) return await this.#mint(org, 'rejected', sidecar)
+  async #claim(org: OrgId, sidecar: Sidecar): Promise<Found> {
+    if (this.#orgs.peek(org)?.mint !== undefined) return await this.#mint(org, 'rejected', sidecar)
     const { requester } = sidecar
     const ofCaller = this.#nextClaimAt.get(requester) ?? new LRUCache<OrgId, number>({ max: MAX_CLAIMS })
     this.#nextClaimAt.set(requester, ofCaller)
-    ofCaller.set(copyOfOrgId(org), this.#cache.now() + this.#cache.rules.rejectedCooldownMs)
+    ofCaller.set(copyOfOrgId(org), this.#orgs.now() + this.#orgs.rules.rejectedCooldownMs)
     return await this.#mint(org, 'rejected', sidecar).catch((error: unknown) => {
       ofCaller.delete(org)
       throw error
     })
   }
 
-  async #mint(org: OrgId, reason: MintReason, sidecar: Sidecar): Promise<TokenLookup> {
-    const cache = this.#cache
-    const result = cache.isMinting(org) ? 'joined' : 'miss'
-    return { token: await cache.awaitMint(org, reason, sidecar, cache.mintTimeoutMs * WAIT_SHARE), result }
+  async #mint(org: OrgId, reason: MintReason, sidecar: Sidecar): Promise<Found> {
+    const orgs = this.#orgs
+    const result = orgs.peek(org)?.mint === undefined ? 'miss' : 'joined'
+    return { token: await orgs.awaitMint(org, reason, sidecar, orgs.mintTimeoutMs * WAIT_SHARE), result }
   }
 }

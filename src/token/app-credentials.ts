@@ -26,8 +26,6 @@ export class AppCredentials {
   state: SecretState = 'accepted'
   /** Any of them, since the start. */
   wereAccepted = false
-  /** The token endpoint has rejected those of now, and the service has never accepted any. */
-  areRejected = false
 
   constructor(key: AppKey, onChange = (_: SecretState, _inUse: Secret) => {}, now = clock.now) {
     this.#onChange = onChange
@@ -48,7 +46,6 @@ export class AppCredentials {
     this.#former = isSame(kept, key) ? this.#latest : kept
     this.#latest = key
     this.#acceptedAt = undefined
-    this.areRejected = false
     this.#use(key, 'loaded')
   }
 
@@ -72,14 +69,8 @@ export class AppCredentials {
     key.isRejected = true
   }
 
-  rejectedByEndpoint(key: AppKey): void {
-    this.rejected(key)
-    this.areRejected = !this.wereAccepted
-  }
-
   accepted(key: AppKey): void {
     this.wereAccepted = true
-    this.areRejected = false
     key.isRejected = false
     if (key === this.#latest) {
       this.#acceptedAt ??= this.#now()

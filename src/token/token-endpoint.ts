@@ -78,7 +78,7 @@ export function tokenEndpoint(options: TokenEndpointOptions): TokenSource {
         let error = outcome instanceof TokenError ? outcome : undefined
         let other: AppKey | undefined
         if (error?.trouble === 'credentials') {
-          credentials.rejectedByEndpoint(key)
+          credentials.rejected(key)
           tried.push(key)
           await rereadSecret?.()
           if (clock.runningTime() < until) other = credentials.next(tried)

@@ -1,6 +1,6 @@
 /**
- * The words of this folder. A *mint* is one call of the token endpoint, and brings an access token of one org. The cache asks
- * the budget for one, and the budget the endpoint or the minter. In a fleet, the shared tokens stand between cache and budget.
+ * The words of this folder. A *mint* gets one access token of one Org. `Orgs` asks `Mints` for it, and that the endpoint or the
+ * minter, in turns. In a fleet, the shared tokens stand between the two.
  */
 
 import * as clock from '../clock.ts'
@@ -69,8 +69,6 @@ export interface MintOptions {
 export interface TokenSource {
   /** A token of `org`, new or at least other than `replaces`. @throws {TokenError} */
   mint(org: OrgId, options?: MintOptions): Promise<AccessToken>
-  /** The error that a mint for this Org would get at once: the Org pauses, or was refused. */
-  refusalOf?(org: OrgId): TokenError | undefined
 }
 
 export interface SettledMint extends Pick<MintOptions, 'requestId'>, Required<Pick<MintOptions, 'reason'>> {

@@ -3,18 +3,15 @@
 import { causeForOperator, type Failure } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { type Finding, named, type PartWarnings } from '../part.ts'
-import type { Budget } from './budget.ts'
-import type { TokenCache } from './token-cache.ts'
+import type { Mints } from './mints.ts'
+import type { Orgs } from './orgs.ts'
 
-interface Caller {
-  readonly budget: Budget
-  /** The call of the endpoint, as text. Undefined for a sidecar. */
-  readonly call: string | undefined
-  readonly areCredentialsRejected: boolean
-}
+type Troubled = Orgs['troubled']
 
-export function mintWarnings({ budget, call, areCredentialsRejected }: Caller): PartWarnings {
-  const { troubled, pace, isAppRevoked } = budget
+/** `call` is that of the endpoint, as text. Undefined for a sidecar. */
+export function mintWarnings(mints: Mints, troubled: Troubled, call: string | undefined): PartWarnings {
+  const { pace, isAppUnknown, isAppRevoked } = mints
+  const areCredentialsRejected = isAppUnknown || isAppRevoked
   const told = troubled.filter(({ error }) => error.trouble !== 'credentials' || !areCredentialsRejected)
   const rejection = troubled.find(({ error }) => error.trouble === 'credentials')
   return {
@@ -26,8 +23,6 @@ export function mintWarnings({ budget, call, areCredentialsRejected }: Caller): 
     app_credentials_rejected: areCredentialsRejected ? rejected(call, rejection?.error.note, isAppRevoked) : undefined,
   }
 }
-
-type Troubled = Budget['troubled']
 
 const MAX_CAUSES = 3
 
@@ -74,22 +69,22 @@ function rejected(call: string | undefined, note: string | undefined, isRevoked:
 }
 
 /** In one pass: there may be a hundred thousand orgs. */
-export function orgWarnings(orgs: TokenCache['orgs'], now: number): PartWarnings {
+export function orgWarnings(orgs: Orgs, now: number): PartWarnings {
   const unaccepted: OrgId[] = []
   const rivalled: OrgId[] = []
   const learned: OrgId[] = []
   const suspected: OrgId[] = []
   const statuses = new Set<number>()
   let until = 0
-  orgs.forEach(({ hasNoGoodToken, rivalUntil, learnedStatus, suspectedStatus }, org) => {
-    if (hasNoGoodToken) unaccepted.push(org)
-    if (rivalUntil > now) rivalled.push(org)
+  for (const { id, hasNoGoodToken, rivalUntil, learnedStatus, suspectedStatus } of orgs) {
+    if (hasNoGoodToken) unaccepted.push(id)
+    if (rivalUntil > now) rivalled.push(id)
     until = Math.max(until, rivalUntil)
-    if (learnedStatus !== undefined) learned.push(org)
-    else if (suspectedStatus !== undefined) suspected.push(org)
+    if (learnedStatus !== undefined) learned.push(id)
+    else if (suspectedStatus !== undefined) suspected.push(id)
     const status = learnedStatus ?? suspectedStatus
     if (status !== undefined) statuses.add(status)
-  })
+  }
   const told = [...statuses].sort().join(', ')
   const texts = [
     learned.length > 0 &&

@@ -251,7 +251,7 @@ function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void 
     const isRead = outcomes().some(({ plan, end }) => plan === last?.plan && end === 'whole')
     // Another status than 401 may say something else.
     const isRejected = last?.isAccepted === false && last.isAnswered && story.tokens.rejectsWith === undefined
-    if (state === 'fresh' && isRejected && isRead)
+    if ((state === 'fresh' || state === 'young') && isRejected && isRead)
       violate('the status is what the service says', `${org} is ${state}, but its last request was rejected`)
   }
   const { requests } = proxy.app?.operator.metrics.totals() ?? {}

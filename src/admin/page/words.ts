@@ -175,8 +175,8 @@ export function ageText({ ageMs, lifetimeMs }: Org): string {
   return ageMs === undefined ? '' : `token ${duration(ageMs)} old${lifetime}`
 }
 
-export function refusalText({ lastRefusal }: Org): string {
+export function refusalText({ state, lastRefusal }: Org): string {
   if (lastRefusal === undefined) return ''
-  const { tokenEndpointStatus: status } = lastRefusal
-  return status === undefined ? ' refused' : ` refused with ${status}`
+  const { code, tokenEndpointStatus: status } = lastRefusal
+  return state === 'paused' ? ` after ${code}` : ` refused with ${status ?? code}`
 }

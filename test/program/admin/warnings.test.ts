@@ -139,11 +139,14 @@ test('Orgs that are limited are told with the end, and the slower pace with its 
   expect((await request(proxy.port, get('/v2/x', 'a'))).status).toBe(200)
 })
 
-test('App credentials that were never accepted are told; later, a 401 is told with the Orgs that met it', async () => {
+test('App credentials that were never accepted are told from the second Org on; later, a 401 is told with the Orgs that met it', async () => {
   let isAccepted = false
   const { proxy } = await startBoth({ mint: (mint) => (isAccepted ? mint.issue() : { status: 401 }) }, ADMIN)
+  const codes = async () => (await warningsOf(proxy)).map(({ code }) => code)
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(502)
-  expect((await warningsOf(proxy)).map(({ code }) => code)).toEqual(['app_credentials_rejected'])
+  expect(await codes(), 'one Org may not be linked').toEqual(['orgs_paused'])
+  expect((await request(proxy.port, get('/v2/x', 'globex'))).status).toBe(502)
+  expect(await codes()).toEqual(['app_credentials_rejected'])
   expect(await proxy.metric('oap_warnings{code="app_credentials_rejected"}')).toBe(1)
   isAccepted = true
   await proxy.askAdmin('/tokens/resume', 'POST')
@@ -210,7 +213,7 @@ test('a token that the service rejects is told as rejected, until it or another 
   expect([await ask(), await state()]).toEqual([200, 'fresh'])
   accepts = false
   running.tokens.script = () => ({ status: 401 })
-  expect([await ask(), await state()]).toEqual([502, 'rejected'])
+  expect([await ask(), await state()]).toEqual([502, 'paused'])
   running.tokens.script = (mint) => mint.issue()
   await proxy.askAdmin('/tokens/resume', 'POST')
   expect([await ask(), await state()]).toEqual([401, 'rejected'])

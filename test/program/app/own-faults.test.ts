@@ -57,7 +57,7 @@ test.each([
       return throwOnce(Date.prototype, 'toUTCString', () => true)
     },
   ],
-  ['the tokens', () => throwOnce(Map.prototype, 'get', (_, [key]) => key === 'faulty' && isCalledBy('token-cache'))],
+  ['the tokens', () => throwOnce(Map.prototype, 'get', (_, [key]) => key === 'faulty' && isCalledBy('orgs'))],
   ['the request', () => throwOnce(Buffer.prototype, 'toString', isText('sent content'))],
   ['the content of the response', () => throwOnce(Buffer.prototype, 'toString', isText('the answer'))],
 ])('a fault in %s is answered with 500, and logged once with its stack', async (_, inject) => {

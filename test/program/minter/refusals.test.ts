@@ -77,6 +77,7 @@ describe('a minter that gets no token', () => {
       code: 'app_credentials_rejected',
       detail: expect.stringContaining('App secret at the minter'),
     })
+    await answerFor(sidecar, 'globex-1')
     expect(await warningsOf(sidecar)).toEqual({
       app_credentials_rejected: expect.stringContaining('App secret at the minter'),
     })

@@ -9,7 +9,7 @@ export const MENDED = [
     name: 'a request that moves to another connection waits in two places, and gives one back',
     edits: [
       [
-        'token/token-use.ts',
+        'token/request-token.ts',
         `    this.#obtaining ??= this.#obtainInPlace().finally(() => {
       this.#obtaining = undefined
     })
@@ -17,7 +17,7 @@ export const MENDED = [
 `,
         '    return this.#obtainInPlace()\n',
       ],
-      ['token/token-use.ts', '.finally(this.#leave)', '.finally(() => this.#leave?.())'],
+      ['token/request-token.ts', '.finally(this.#leave)', '.finally(() => this.#leave?.())'],
       [
         'origin/connection.ts',
         'const isAwaiting = attempt !== undefined && attempt === this.#awaiting',
@@ -29,9 +29,9 @@ export const MENDED = [
     name: 'renewals for which nobody waits go before requests that wait',
     edits: [
       [
-        'token/budget.ts',
-        'const kind = requester === undefined ? 2 : Number(waiter.isTroubled)',
-        'const kind = Number(waiter.isTroubled)',
+        'token/mint-queue.ts',
+        'const rank = requester === undefined ? 2 : Number(ask.isTroubled)',
+        'const rank = Number(ask.isTroubled)',
       ],
     ],
   },
@@ -39,7 +39,7 @@ export const MENDED = [
     name: 'renewing ahead stops for good',
     edits: [
       [
-        'token/org-tokens.ts',
+        'token/org.ts',
         `    if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal(random)
     else this.#tryAgainLater(now, day)
 `,
@@ -49,11 +49,11 @@ export const MENDED = [
 `,
       ],
       [
-        'token/org-tokens.ts',
+        'token/org.ts',
         '    this.#renewAgeMs = lifeMs - aheadMs\n',
         '    this.#renewAgeMs = this.#renewsAhead ? lifeMs - aheadMs : lifeMs\n',
       ],
-      ['token/org-tokens.ts', '  #useless = 0', '  #renewsAhead = true\n  #useless = 0'],
+      ['token/org.ts', '  #useless = 0', '  #renewsAhead = true\n  #useless = 0'],
     ],
   },
   {
@@ -68,32 +68,32 @@ export const MENDED = [
   },
   {
     name: 'polls for what is not there replace good tokens',
-    edits: [['token/org-tokens.ts', 'this.rejectedRow >= LONG_ROW', 'this.row >= LONG_ROW']],
+    edits: [['token/org.ts', 'this.rejectedRow >= LONG_ROW', 'this.row >= LONG_ROW']],
   },
   {
     name: 'with a wrong secret at the start, requests wait',
     edits: [
-      ['token/budget.ts', 'this.#refusesAtOnce ? 1 : Number.POSITIVE_INFINITY', 'Number.POSITIVE_INFINITY'],
-      ['token/budget.ts', '(this.#refusesAtOnce ? this.#rejection : undefined) ?? OVER_BUDGET', 'OVER_BUDGET'],
+      ['token/mints.ts', 'this.isAppUnknown ? 1 : Number.POSITIVE_INFINITY', 'Number.POSITIVE_INFINITY'],
+      ['token/mints.ts', '(this.isAppUnknown ? this.#rejection : undefined) ?? OVER_BUDGET', 'OVER_BUDGET'],
     ],
   },
   {
     name: 'the 401 of one Org makes the proxy not ready',
     edits: [
       [
-        'token/budget.ts',
-        "return this.#answers === 'credentials' && clock.now() < this.#rejectedUntil",
+        'token/mints.ts',
+        'return this.isAppUnknown && clock.now() < this.#rejectedUntil',
         "return this.#answers === 'credentials'",
       ],
     ],
   },
   {
     name: 'an App that was revoked is not told',
-    edits: [['app/tokens.ts', 'return neverAccepted || this.budget.isAppRevoked', 'return neverAccepted']],
+    edits: [['token/token-warnings.ts', 'isAppUnknown || isAppRevoked', 'isAppUnknown']],
   },
   {
     name: 'one Org may fill a quarter of the waiting places',
-    edits: [['token/token-cache.ts', 'const ORG_SHARE = 2', 'const ORG_SHARE = 4']],
+    edits: [['token/orgs.ts', 'const ORG_SHARE = 2', 'const ORG_SHARE = 4']],
   },
   {
     name: 'time limits fire at the end of a standstill',
@@ -112,15 +112,15 @@ export const MENDED = [
   },
   {
     name: 'a purge keeps the refusal of the Org',
-    edits: [['app/tokens.ts', 'org)\n    this.budget.forget(org)\n', 'org)\n']],
+    edits: [['token/orgs.ts', '    else this.#withoutToken.delete(only)\n', '']],
   },
   {
     name: 'resume keeps the pause behind a useless mint',
-    edits: [['app/tokens.ts', '      tokens.endPause()\n', '      void tokens\n']],
+    edits: [['app/tokens.ts', '    this.orgs.endPauses()\n', '']],
   },
   {
     name: 'a status that ends tokens of an app that only POSTs is not named',
-    edits: [['token/org-tokens.ts', 'this.#helped !== undefined && this.#helped.rows >= 2', 'false']],
+    edits: [['token/org.ts', 'this.#helped !== undefined && this.#helped.rows >= 2', 'false']],
   },
   {
     name: 'a client that was not asked for its content is timed out',

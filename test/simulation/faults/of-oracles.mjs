@@ -17,7 +17,7 @@ export const OF_ORACLES = [
   {
     name: 'a place of those who wait is lost',
     oracle: 'all is given back',
-    edits: [['token/token-cache.ts', 'this.count -= 1', 'if (left > 0) this.count -= 1']],
+    edits: [['token/orgs.ts', '      this.waiting -= 1\n', '      if (org.waiting > 1) this.waiting -= 1\n']],
   },
   {
     name: 'a free connection calls nobody',
@@ -29,7 +29,7 @@ export const OF_ORACLES = [
   {
     name: 'a free place calls nobody',
     oracle: 'nobody waits beside a free place',
-    edits: [['token/budget.ts', `this.#count(waiter, -1)\n        this.#letIn()`, 'this.#count(waiter, -1)']],
+    edits: [['token/mint-queue.ts', `this.#count(ask, -1)\n        this.#letIn()`, 'this.#count(ask, -1)']],
   },
   {
     name: 'a slow reader is forgotten',
@@ -51,9 +51,9 @@ export const OF_ORACLES = [
     oracle: 'never another Org’s token',
     edits: [
       [
-        'token/token-cache.ts',
-        'const underway = this.#mints.get(ofRequest)',
-        'const [underway] = this.#mints.values()',
+        'token/orgs.ts',
+        '    const org = this.of(id)\n    if (org.mint',
+        '    const org = [...this].find(({ mint }) => mint) ?? this.of(id)\n    if (org.mint',
       ],
     ],
   },
@@ -62,16 +62,18 @@ export const OF_ORACLES = [
     oracle: 'no token past its stated end',
     edits: [
       [
-        'token/token-cache.ts',
-        'return token.statedLifeMs < Number.POSITIVE_INFINITY && token.hasEndedAt(this.now(), this.day())',
-        'return token === undefined',
+        'token/request-token.ts',
+        'const mayEnd = token.statedLifeMs < Number.POSITIVE_INFINITY',
+        'const mayEnd = false',
       ],
     ],
   },
   {
     name: 'two mints of one Org',
     oracle: 'one mint per Org at a time',
-    edits: [['token/token-cache.ts', 'if (underway !== undefined) return underway', '']],
+    edits: [
+      ['token/orgs.ts', 'if (org.mint !== undefined) {', 'if (org.mint !== undefined && reason === undefined) {'],
+    ],
   },
   {
     name: 'a POST goes twice',

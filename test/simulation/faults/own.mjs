@@ -52,17 +52,18 @@ export const OWN = [
     name: 'a mint that began before a purge brings its token back',
     edits: [
       [
-        'token/token-cache.ts',
-        'this.#mints.get(org)?.token === token && this.#mints.delete(org)',
-        'this.#mints.delete(org) || true',
+        'token/orgs.ts',
+        'if (this.#withoutToken.delete(org.id)) this.#withToken.set(org.id, org)',
+        'this.#withoutToken.delete(org.id)\n    this.#withToken.set(org.id, org)',
       ],
+      ['token/orgs.ts', 'return org.mint === mint && this.peek(org.id) === org', 'return org.mint === mint'],
     ],
   },
   {
     name: 'a late rejection of the former token counts for its successor',
     edits: [
-      ['token/org-tokens.ts', 'if (token === this.current && this.rejectedAt < 0)', 'if (this.rejectedAt < 0)'],
-      ['token/repeats.ts', 'if (!this.#rejected.has(current)) return { token: current }', ''],
+      ['token/org.ts', 'if (token === this.current && this.rejectedAt < 0)', 'if (this.rejectedAt < 0)'],
+      ['token/request-token.ts', 'if (current !== undefined && !this.#rejected.includes(current)) return current', ''],
     ],
   },
   {
@@ -73,7 +74,7 @@ export const OWN = [
   },
   {
     name: 'a call of the token endpoint that fails keeps its place',
-    edits: [['token/budget.ts', '        leave()\n', '        if (failure === undefined) leave()\n']],
+    edits: [['token/mints.ts', '        leave()\n', '        if (failure === undefined) leave()\n']],
   },
   {
     name: 'what had come of an answer that breaks does not reach its client',

@@ -219,7 +219,7 @@ export class ProxyProcess {
   /** What the page says of the Orgs. */
   orgStatuses() {
     const { operator } = this.app ?? {}
-    return operator === undefined ? [] : this.#instance.program.orgStatuses(operator.tokens, operator.refusals())
+    return operator === undefined ? [] : this.#instance.program.orgStatuses(operator.orgs)
   }
 
   /** In the process, as libuv calls it. */

@@ -8,9 +8,9 @@ import type { RequestRecord } from '../../../src/gateway/request-record.ts'
 import { HostList, LOOPBACK_NAMES } from '../../../src/http1/host.ts'
 import type { OrgId } from '../../../src/org-id.ts'
 import type { ReadinessCheck, Status } from '../../../src/part.ts'
-import { TokenCache } from '../../../src/token/token-cache.ts'
+import { Orgs } from '../../../src/token/orgs.ts'
 import { AccessToken } from '../../../src/token/token-source.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { NO_GAUGES, record } from './records.ts'
 
 const LIFETIME_MS = 300_000
@@ -23,8 +23,7 @@ export interface AdminSettings extends Partial<AdminOptions> {
 
 export class AdminUnderTest implements AsyncDisposable {
   readonly metrics = new Metrics({ hasFleet: true, isMinter: true, isSidecar: true })
-  readonly tokens: TokenCache
-  readonly refusals = new Map<OrgId, TokenError>()
+  readonly orgs: Orgs
   /** A bad state that lasts. */
   paused: { text: string; leftMs: number } | undefined
   readonly reported: unknown[] = []
@@ -37,9 +36,9 @@ export class AdminUnderTest implements AsyncDisposable {
 
   constructor(settings: AdminSettings) {
     const { version = '0.0.0-test', callers = 'none', quit, ...options } = settings
-    this.tokens = new TokenCache(
+    this.orgs = new Orgs(
       {
-        ...TOKEN_CACHE_OPTIONS,
+        ...ORGS_OPTIONS,
         lifetimeMs: LIFETIME_MS,
       },
       {
@@ -68,14 +67,13 @@ export class AdminUnderTest implements AsyncDisposable {
             unanswered: this.unanswered,
             orgsOfTunnels: ['initech'],
             requestsWaitingForToken: 1,
-            cachedTokens: this.tokens.orgs.size,
+            cachedTokens: this.orgs.tokenCount,
           }),
         },
       ],
       metrics: this.metrics,
-      tokens: this.tokens,
-      refusals: () => this.refusals,
-      purgeTokens: (org) => this.tokens.purge(org).length,
+      orgs: this.orgs,
+      purgeTokens: (org) => this.orgs.purge(org).length,
       resumeMints: () => undefined,
       reload: async () => this.reload,
       quit,
@@ -111,8 +109,8 @@ export class AdminUnderTest implements AsyncDisposable {
 
   async mint(...orgs: string[]): Promise<void> {
     for (const org of orgs as OrgId[]) {
-      const refused = (error: unknown) => this.refusals.set(org, error as TokenError)
-      await this.tokens.awaitMint(org, 'cold', {}).catch(refused)
+      const refused = (error: TokenError) => this.orgs.of(org).noteTrouble(error, false, performance.now(), Date.now())
+      await this.orgs.mint(org, 'cold').token.catch(refused)
     }
   }
 
@@ -123,6 +121,6 @@ export class AdminUnderTest implements AsyncDisposable {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#listener.close()
-    this.tokens.purge()
+    this.orgs.purge()
   }
 }

@@ -2,11 +2,11 @@
 
 import { expect, test } from 'vitest'
 import type { OrgId } from '../../../src/org-id.ts'
-import { TokenCache } from '../../../src/token/token-cache.ts'
+import { Orgs } from '../../../src/token/orgs.ts'
 import { AccessToken, type MintOptions } from '../../../src/token/token-source.ts'
+import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { Random } from '../../support/seed.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
-import { throughCache, World } from '../token/simulation/simulation.ts'
+import { throughOrgs, World } from '../token/simulation/simulation.ts'
 
 const REPLICAS = 10
 const ORGS = 50
@@ -43,10 +43,10 @@ test.each([
     mints.delete(org)
     return token
   }
-  const caches = Array.from({ length: REPLICAS }, (_, i) => {
+  const replicas = Array.from({ length: REPLICAS }, (_, i) => {
     const own = random.numbered(i)
     const clock = { now: world.now, day: world.now, wait: world.wait, random: () => own.next() }
-    return new TokenCache({ ...TOKEN_CACHE_OPTIONS, sharesTokens: true, ...clock }, { mint })
+    return new Orgs({ ...ORGS_OPTIONS, sharesTokens: true, ...clock }, { mint })
   })
   const send = async (token: AccessToken) => {
     await world.sleep(2)
@@ -58,7 +58,7 @@ test.each([
   const anyOrg = () => `org-${random.integer(1, ORGS)}` as OrgId
   const next = () => {
     const isKept = !isSingle || random.next() >= 0.05
-    const answer = throughCache(random.pick(caches), { org: anyOrg(), repeatability: { isKept, isSafe: true } }, send)
+    const answer = throughOrgs(random.pick(replicas), anyOrg(), { isKept, isSafe: true }, send)
     if (isKept) answer.then((status) => statuses.add(status))
     world.after((1_000 / perSecond) * (0.5 + random.next()), next)
   }

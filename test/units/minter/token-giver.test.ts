@@ -3,8 +3,8 @@
 import { expect, test } from 'vitest'
 import { TokenGiver } from '../../../src/minter/token-giver.ts'
 import type { OrgId } from '../../../src/org-id.ts'
-import { TokenCache } from '../../../src/token/token-cache.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { Orgs } from '../../../src/token/orgs.ts'
+import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { ScriptedSource } from '../token/scripted-source.ts'
 
 const ACME = 'acme' as OrgId
@@ -15,8 +15,7 @@ async function setUp() {
   let nowMs = 1_000_000
   const now = () => nowMs
   const source = new ScriptedSource(now)
-  const cache = new TokenCache({ ...TOKEN_CACHE_OPTIONS, now, day: now, random: () => 0 }, source)
-  const giver = new TokenGiver(cache)
+  const giver = new TokenGiver(new Orgs({ ...ORGS_OPTIONS, now, day: now, random: () => 0 }, source))
   const sidecar = (requester = {}) => ({
     ask: async (rejected?: string) => (await giver.give(ACME, { requester }, rejected)).given.id,
   })
@@ -27,7 +26,7 @@ async function setUp() {
   const pass = (ms: number) => {
     nowMs += ms
   }
-  return { source, cache, one, other, held: await first, issue, pass }
+  return { source, one, other, held: await first, issue, pass }
 }
 
 test('a claim whose mint hangs makes no other sidecar wait', async () => {

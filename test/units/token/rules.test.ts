@@ -305,7 +305,7 @@ describe('another proxy that mints for the Org, where a new token ends the one b
       await stage.pass(ageMs)
       expect((await stage.send()).status).toBe(200)
     }
-    return { stage, isTold: () => (stage.cache.orgs.peek(ACME)?.rivalUntil ?? 0) > stage.world.now() }
+    return { stage, isTold: () => (stage.orgs.peek(ACME)?.rivalUntil ?? 0) > stage.world.now() }
   }
 
   test('is told for ten minutes after two tokens that ended while they were young', async () => {
@@ -371,7 +371,7 @@ describe('7. a request that may not be sent again', () => {
     await stage.send(UPLOAD)
     const upload = stage.request(UPLOAD)
     await stage.pass(4_000)
-    stage.cache.purge()
+    stage.orgs.purge()
     await stage.send(UPLOAD)
     expect((await stage.outcome(upload)).tookMs).toBeLessThan(2_000)
   })
@@ -407,7 +407,7 @@ describe('8. another status', () => {
     const stage = await Stage.settled()
     stage.answer = endsBefore(2, 302)
     expect(await stage.statuses(6)).toEqual([302, 302, 302, 302, 200, 200])
-    expect(stage.cache.orgs.peek(ACME)?.learnedStatus).toBe(302)
+    expect(stage.orgs.peek(ACME)?.learnedStatus).toBe(302)
     await stage.pass(20_000)
     stage.answer = endsBefore(3, 302)
     expect(await stage.statuses(2)).toEqual([200, 200])
@@ -424,7 +424,7 @@ describe('8. another status', () => {
 
   test('POSTs alone: two such rows, each followed by an accepted request, make the status suspect, until one is not', async () => {
     const stage = await Stage.settled()
-    const suspected = () => stage.cache.orgs.peek(ACME)?.suspectedStatus
+    const suspected = () => stage.orgs.peek(ACME)?.suspectedStatus
     for (const [dead, suspects] of [
       [1, undefined],
       [2, 403],
@@ -433,11 +433,7 @@ describe('8. another status', () => {
       stage.answer = endsBefore(dead + 1, 403)
       await stage.statuses(6, POST)
       await stage.pass(20_000)
-      expect([stage.mints, suspected(), stage.cache.orgs.peek(ACME)?.learnedStatus]).toEqual([
-        dead + 1,
-        suspects,
-        undefined,
-      ])
+      expect([stage.mints, suspected(), stage.orgs.peek(ACME)?.learnedStatus]).toEqual([dead + 1, suspects, undefined])
     }
     stage.answer = () => 403
     await stage.statuses(6, POST)
@@ -451,7 +447,7 @@ describe('8. another status', () => {
     await stage.pass(20_000)
     stage.answer = () => 404
     await stage.send()
-    expect(stage.cache.orgs.peek(ACME)?.learnedStatus).toBeUndefined()
+    expect(stage.orgs.peek(ACME)?.learnedStatus).toBeUndefined()
   })
 
   test('if the mint fails, the answer of the service', async () => {
@@ -541,7 +537,7 @@ async function play(steps: readonly Step[], answer: (sent: Sent) => number): Pro
     stage.name = step.endpoint === 'same' ? 'the-same' : undefined
     stage.statedLifeMs = step.endpoint === 'stated' ? 15_000 : undefined
     stage.mintMs = step.endpoint === 'slow' ? 4_000 : 20
-    if (step.purges) stage.cache.purge(step.org)
+    if (step.purges) stage.orgs.purge(step.org)
     const request: Request = { step, sent: [] }
     requests.push(request)
     const startedAt = stage.world.now()

@@ -41,7 +41,6 @@ export class PendingMint {
 export class ScriptedSource implements TokenSource {
   readonly #now: () => number
   readonly mints: PendingMint[] = []
-  refusal: TokenError | undefined
   #issued = 0
 
   constructor(now: () => number) {
@@ -52,10 +51,6 @@ export class ScriptedSource implements TokenSource {
     const mint = new PendingMint(org, options, this.#now(), () => `token-${++this.#issued}-of-${org}`)
     this.mints.push(mint)
     return mint.token
-  }
-
-  refusalOf(): TokenError | undefined {
-    return this.refusal
   }
 
   /** The latest mint. */

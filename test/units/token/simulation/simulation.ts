@@ -6,12 +6,12 @@
 
 import { TokenError } from '../../../../src/errors.ts'
 import type { OrgId } from '../../../../src/org-id.ts'
-import type { RejectionOutcome } from '../../../../src/token/repeats.ts'
-import { TokenCache } from '../../../../src/token/token-cache.ts'
+import type { Repeatability } from '../../../../src/token/org.ts'
+import { Orgs } from '../../../../src/token/orgs.ts'
+import { type RejectionOutcome, RequestToken, type TokenUser } from '../../../../src/token/request-token.ts'
 import { AccessToken } from '../../../../src/token/token-source.ts'
-import { type RequestWithToken, TokenUse } from '../../../../src/token/token-use.ts'
+import { ORGS_OPTIONS } from '../../../support/orgs-options.ts'
 import type { Random } from '../../../support/seed.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../../support/token-cache-options.ts'
 import { CarefulClient } from './careful-client.ts'
 import { EventQueue } from './event-queue.ts'
 import { type ServiceKind, TokenService } from './services.ts'
@@ -215,10 +215,11 @@ function clientOver(world: World, service: TokenService, random: Random): Send {
 
 function proxyOver(world: World, service: TokenService, random: Random): Send {
   const names = new Map<AccessToken, string>()
-  const cache = new TokenCache(
+  const orgs = new Orgs(
     {
-      ...TOKEN_CACHE_OPTIONS,
+      ...ORGS_OPTIONS,
       now: world.now,
+      runningTime: world.now,
       day: world.now,
       wait: world.wait,
       random: () => random.next(),
@@ -233,18 +234,13 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
         names.set(token, issued.name)
         return token
       },
-      refusalOf: () => undefined,
     },
   )
   return async ({ org, isKept, method, isForbidden }) => {
     const send = async (token: AccessToken) => ({
       status: await exchange(world, service, names.get(token) ?? '', isForbidden),
     })
-    return throughCache(
-      cache,
-      { org: `org-${org}` as OrgId, repeatability: { isKept, isSafe: method === 'GET' } },
-      send,
-    )
+    return throughOrgs(orgs, `org-${org}` as OrgId, { isKept, isSafe: method === 'GET' }, send)
   }
 }
 
@@ -253,25 +249,39 @@ interface ServiceAnswer {
   readonly challenge?: string
 }
 
+/** A request with its record, as far as its token needs them. */
+export function tokenUser(repeatability: Repeatability = { isKept: true, isSafe: true }) {
+  const record: TokenUser['record'] = { token: 'none', rejection: undefined, repeat: undefined }
+  return { ...repeatability, record, isOver: false }
+}
+
 /** Does what an exchange of the gateway does with the tokens. Resolves with the status that the client sees. */
-export async function throughCache(
-  cache: TokenCache,
-  request: RequestWithToken,
+export async function throughOrgs(
+  orgs: Orgs,
+  org: OrgId,
+  repeatability: Repeatability,
   send: (token: AccessToken) => Promise<ServiceAnswer>,
   onEnd?: (outcome: RejectionOutcome | undefined) => void,
 ): Promise<number> {
-  const use = new TokenUse(cache, request)
+  let shown: AccessToken | undefined
+  const withToken = (token: AccessToken) => {
+    shown = token
+    return ''
+  }
+  const user = tokenUser(repeatability)
+  const token = new RequestToken(orgs, org, { withToken }, user)
   try {
-    for (let { token } = await use.obtain(); ; ) {
-      const sentAt = cache.now()
-      const { status, challenge = '' } = await send(token)
-      const next = use.judge({ token, sentAt, status, challenge })
+    for (await token.take(); ; ) {
+      await token.authorize()
+      if (shown === undefined) throw new Error('no token was shown')
+      const { status, challenge = '' } = await send(shown)
+      const rawFields = challenge === '' ? [] : ['www-authenticate', challenge]
+      const next = token.judge({ status, rawFields })
       if (next === undefined) return status
-      const found = await next
-      token = cache.hasEnded(found) ? (await use.obtain()).token : found
+      await next
     }
   } finally {
-    use.end()
-    onEnd?.(use.outcome)
+    token.end()
+    onEnd?.(user.record.rejection)
   }
 }

@@ -2,11 +2,11 @@
 
 import { TokenError, type TokenErrorCode } from '../../../../src/errors.ts'
 import type { OrgId } from '../../../../src/org-id.ts'
-import type { RejectionOutcome } from '../../../../src/token/repeats.ts'
-import { TokenCache, type TokenCacheOptions } from '../../../../src/token/token-cache.ts'
+import { Orgs, type OrgsOptions } from '../../../../src/token/orgs.ts'
+import type { RejectionOutcome } from '../../../../src/token/request-token.ts'
 import { AccessToken } from '../../../../src/token/token-source.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../../support/token-cache-options.ts'
-import { throughCache, World } from './simulation.ts'
+import { ORGS_OPTIONS } from '../../../support/orgs-options.ts'
+import { throughOrgs, World } from './simulation.ts'
 
 export const ACME = 'acme' as OrgId
 export const SETTLE_MS = 5_000
@@ -42,7 +42,7 @@ export class Stage {
   readonly world = new World()
   readonly sent: Sent[] = []
   readonly outcomes: RejectionOutcome[] = []
-  readonly cache: TokenCache
+  readonly orgs: Orgs
   readonly #numbers = new Map<AccessToken, number>()
   mints = 0
   mintMs = MINT_MS
@@ -55,18 +55,19 @@ export class Stage {
   sleptMs = 0
   answer: (sent: Sent) => Answer = () => 200
 
-  constructor(options: Partial<TokenCacheOptions> = {}) {
-    this.cache = new TokenCache(
+  constructor(options: Partial<OrgsOptions> = {}) {
+    this.orgs = new Orgs(
       {
-        ...TOKEN_CACHE_OPTIONS,
+        ...ORGS_OPTIONS,
         settleTimeMs: SETTLE_MS,
         now: this.world.now,
+        runningTime: this.world.now,
         day: () => this.world.now() + this.sleptMs,
         wait: this.world.wait,
         random: () => 0.999,
         ...options,
       },
-      { mint: () => this.#mint(), refusalOf: () => undefined },
+      { mint: () => this.#mint() },
     )
   }
 
@@ -104,8 +105,8 @@ export class Stage {
     const note = (outcome: RejectionOutcome | undefined) => {
       if (outcome !== undefined) this.outcomes.push(outcome)
     }
-    const request = { org, repeatability: { isKept: !isLarge, isSafe: method === 'GET' || method === 'HEAD' } }
-    return throughCache(this.cache, request, send, note).catch((error: unknown) =>
+    const repeatability = { isKept: !isLarge, isSafe: method === 'GET' || method === 'HEAD' }
+    return throughOrgs(this.orgs, org, repeatability, send, note).catch((error: unknown) =>
       error instanceof TokenError ? error.code : String(error),
     )
   }
@@ -144,7 +145,7 @@ export class Stage {
   }
 
   /** A token that the service has accepted, and that is old enough to be known everywhere. */
-  static async settled(options?: Partial<TokenCacheOptions>): Promise<Stage> {
+  static async settled(options?: Partial<OrgsOptions>): Promise<Stage> {
     const stage = new Stage(options)
     await stage.send()
     await stage.pass(SETTLED_MS)

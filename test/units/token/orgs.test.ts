@@ -1,11 +1,13 @@
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
-import { TokenCache, type TokenCacheOptions } from '../../../src/token/token-cache.ts'
-import { TokenUse } from '../../../src/token/token-use.ts'
+import { Orgs, type OrgsOptions } from '../../../src/token/orgs.ts'
+import { RequestToken } from '../../../src/token/request-token.ts'
+import type { AccessToken } from '../../../src/token/token-source.ts'
 import { collectGarbage } from '../../support/collect-garbage.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { ScriptedSource, settled } from './scripted-source.ts'
+import { tokenUser } from './simulation/simulation.ts'
 
 /** Time as a number that the test owns. */
 class ManualClock {
@@ -25,15 +27,16 @@ class ManualClock {
 const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId
 
-function setUp(options: Partial<TokenCacheOptions> = {}) {
+function setUp(options: Partial<OrgsOptions> = {}) {
   const clock = new ManualClock(1_000_000)
   const source = new ScriptedSource(clock.now)
   const evicted: string[] = []
-  const cache = new TokenCache(
+  const orgs = new Orgs(
     {
-      ...TOKEN_CACHE_OPTIONS,
+      ...ORGS_OPTIONS,
       mintTimeoutMs: 60_000,
       now: clock.now,
+      runningTime: clock.now,
       day: clock.now,
       random: () => 0.999,
       observer: { tokenEvicted: (org) => evicted.push(org) },
@@ -41,9 +44,19 @@ function setUp(options: Partial<TokenCacheOptions> = {}) {
     },
     source,
   )
-  const use = (org = ACME, hasLeft = () => false) =>
-    new TokenUse(cache, { org, repeatability: { isKept: true, isSafe: true }, hasLeft })
-  return { cache, source, clock, evicted, use, obtain: (org = ACME) => use(org).obtain() }
+  /** A request, which shows its tokens. */
+  const request = (org = ACME) => {
+    const user = tokenUser()
+    const shown: AccessToken[] = []
+    const withToken = (token: AccessToken) => String(shown.push(token))
+    return { token: new RequestToken(orgs, org, { withToken }, user), user, shown }
+  }
+  const obtain = async (org = ACME, { token, user, shown } = request(org)) => {
+    await token.take()
+    await token.authorize()
+    return { token: shown.at(-1), result: user.record.token }
+  }
+  return { orgs, source, clock, evicted, request, obtain }
 }
 
 async function codeOf(promise: Promise<unknown>): Promise<string> {
@@ -54,7 +67,7 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
 
 describe('one mint per Org', () => {
   test('all who wait share it', async () => {
-    const { cache, source, obtain } = setUp()
+    const { orgs, source, obtain } = setUp()
     const lookups = Array.from({ length: 200 }, () => obtain())
     const token = await source.last.issue()
     const results = (await Promise.all(lookups)).map((lookup) => {
@@ -66,7 +79,7 @@ describe('one mint per Org', () => {
     expect(results.filter((result) => result === 'miss')).toHaveLength(1)
     expect(results.filter((result) => result === 'joined')).toHaveLength(199)
     expect(await obtain()).toEqual({ token, result: 'hit' })
-    expect(cache.waiting.count).toBe(0)
+    expect(orgs.waiting).toBe(0)
   })
 
   test('one that fails fails all of them, and the next request mints again', async () => {
@@ -92,13 +105,13 @@ describe('one mint per Org', () => {
   })
 
   test('more Orgs at once than the cache holds: each gets its token', async () => {
-    const { cache, source, evicted, obtain } = setUp({ maxOrgs: 2 })
-    const orgs = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
-    const lookups = orgs.map((org) => obtain(org))
+    const { orgs, source, evicted, obtain } = setUp({ maxOrgs: 2 })
+    const names = Array.from({ length: 10 }, (_, i) => `org-${i}` as OrgId)
+    const lookups = names.map((org) => obtain(org))
     for (const mint of source.mints) await mint.issue(`token-of-${mint.org}`)
-    const tokens = (await Promise.all(lookups)).map(({ token }) => token.reveal())
-    expect(tokens).toEqual(orgs.map((org) => `token-of-${org}`))
-    expect([source.mints.length, cache.orgs.size, evicted.length]).toEqual([10, 2, 8])
+    const tokens = (await Promise.all(lookups)).map(({ token }) => token?.reveal())
+    expect(tokens).toEqual(names.map((org) => `token-of-${org}`))
+    expect([source.mints.length, orgs.tokenCount, evicted.length]).toEqual([10, 2, 8])
   })
 })
 
@@ -125,13 +138,13 @@ describe('ahead of a stated end', () => {
     },
   )
 
-  test('no mint for an Org that the source would refuse at once', async () => {
-    const { source, clock, obtain } = setUp()
+  test('no mint for an Org that is refused', async () => {
+    const { orgs, source, clock, obtain } = setUp()
     const first = obtain()
     await source.last.issue(undefined, clock.now() + 100_000)
     await first
     clock.advance(98_000)
-    source.refusal = new TokenError('org_access_refused', 'scripted')
+    orgs.of(ACME).noteTrouble(new TokenError('org_access_refused', 'scripted'), false, clock.now(), clock.now())
     expect((await obtain()).result).toBe('hit')
     expect(source.mints).toHaveLength(1)
   })
@@ -147,65 +160,67 @@ describe('waiting', () => {
   })
 
   test('a call is awaited as long as anybody is still there', async () => {
-    const { source, use } = setUp()
-    const left = [false, false]
-    const waiting = [use(ACME, () => left[0] === true).obtain(), use(ACME, () => left[1] === true).obtain()]
+    const { source, request } = setUp()
+    const [one, other] = [request(), request()]
+    const waiting = [one.token.take(), other.token.take()]
     const { awaitedBy } = source.last.options
     expect(awaitedBy?.()).toBeDefined()
-    left[0] = true
+    one.user.isOver = true
     expect(awaitedBy?.()).toBeDefined()
-    left[1] = true
+    other.user.isOver = true
     expect(awaitedBy?.()).toBeUndefined()
     await source.last.issue()
     await Promise.all(waiting)
   })
 
   test('so many requests may wait, half of them for one Org; one that ends makes room', async () => {
-    const { cache, source, use, obtain } = setUp({ maxWaiting: 40 })
-    const uses = Array.from({ length: 20 }, () => use())
-    const waiting = uses.map((each) => each.obtain())
+    const { orgs, source, request, obtain } = setUp({ maxWaiting: 40 })
+    const requests = Array.from({ length: 20 }, () => request())
+    const waiting: unknown[] = requests.map(({ token }) => token.take())
     expect(await codeOf(obtain())).toBe('waiting requests of one Org')
-    uses[0]?.end()
+    requests[0]?.token.end()
     waiting.push(obtain())
     for (let i = 0; i < 20; i += 1) waiting.push(obtain(`org-${i}` as OrgId))
     expect(await codeOf(obtain(GLOBEX))).toBe('waiting requests')
     for (const mint of source.mints) await mint.issue()
     await Promise.all(waiting)
-    expect(cache.waiting.count).toBe(0)
+    expect(orgs.waiting).toBe(0)
   })
 })
 
 describe('purging', () => {
   test('drops the token, and the mint under way serves only those who wait', async () => {
-    const { cache, source, obtain } = setUp()
+    const { orgs, source, obtain } = setUp()
     const first = obtain()
     await source.last.issue()
     await first
-    expect(cache.purge(ACME)).toEqual([ACME])
+    expect(orgs.purge(ACME)).toEqual([ACME])
     const second = obtain()
-    expect(cache.purge()).toEqual([])
+    expect(orgs.purge()).toEqual([])
     const token = await source.last.issue()
     expect((await second).token).toBe(token)
-    expect(cache.orgs.size).toBe(0)
+    expect(orgs.tokenCount).toBe(0)
   })
 
   test('a request whose token was purged, and then rejected, is repeated with a new one', async () => {
-    const { cache, source, clock, use } = setUp()
-    const request = use()
-    const first = request.obtain()
-    const token = await source.last.issue()
+    const { orgs, source, clock, request, obtain } = setUp()
+    const asked = request()
+    const first = obtain(ACME, asked)
+    await source.last.issue()
     await first
     clock.advance(10_000)
-    cache.purge()
-    const next = request.judge({ token, sentAt: clock.now(), status: 401, challenge: '' })
+    orgs.purge()
+    const next = asked.token.judge({ status: 401, rawFields: [] })
     await settled()
     const newToken = await source.last.issue()
-    expect(await next).toBe(newToken)
+    await next
+    await asked.token.authorize()
+    expect(asked.shown.at(-1)).toBe(newToken)
   })
 })
 
 test('an Org keeps nothing of the request that named it first in memory', async () => {
-  const { cache, source, obtain } = setUp()
+  const { orgs, source, obtain } = setUp()
   const heapBytes = () => {
     collectGarbage()
     return process.memoryUsage().heapUsed
@@ -219,6 +234,6 @@ test('an Org keeps nothing of the request that named it first in memory', async 
     await lookup
     source.mints.length = 0
   }
-  expect(cache.orgs.size).toBe(1_000)
+  expect(orgs.tokenCount).toBe(1_000)
   expect(heapBytes() - before).toBeLessThan(5_000_000)
 })

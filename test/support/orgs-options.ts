@@ -1,13 +1,14 @@
-/** The options of a token cache with all defaults of the settings. */
+/** The options of `Orgs` with all defaults of the settings. */
 
-import type { TokenCacheOptions } from '../../src/token/token-cache.ts'
+import type { OrgsOptions } from '../../src/token/orgs.ts'
 
-export const TOKEN_CACHE_OPTIONS: TokenCacheOptions = {
+export const ORGS_OPTIONS: OrgsOptions = {
   maxOrgs: 10_000,
   settleTimeMs: 5_000,
   lifetimeMs: undefined,
   rejectedStatuses: undefined,
   rejectedCooldownMs: 10_000,
+  refusalTtlMs: 5_000,
   sharesTokens: false,
   mintTimeoutMs: 10_000,
   maxWaiting: 1_024,

@@ -1,12 +1,14 @@
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { TokenError, type TokenErrorCode, type TokenErrorOptions } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
-import { Budget, type BudgetOptions, Turns } from '../../../src/token/budget.ts'
-import { TokenCache } from '../../../src/token/token-cache.ts'
+import { MintQueue } from '../../../src/token/mint-queue.ts'
+import { Mints, type MintsOptions } from '../../../src/token/mints.ts'
+import { Orgs, type OrgsOptions } from '../../../src/token/orgs.ts'
+import { RequestToken } from '../../../src/token/request-token.ts'
 import { AccessToken, type MintOptions, type TokenSource } from '../../../src/token/token-source.ts'
-import { TokenUse } from '../../../src/token/token-use.ts'
+import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { fc } from '../../support/properties.ts'
-import { TOKEN_CACHE_OPTIONS } from '../../support/token-cache-options.ts'
+import { tokenUser } from './simulation/simulation.ts'
 
 beforeEach(() => {
   vi.useFakeTimers({ now: 0, toFake: ['setTimeout', 'clearTimeout', 'Date', 'performance'] })
@@ -71,24 +73,30 @@ interface Outcome {
 
 class World {
   readonly endpoint: Endpoint
-  readonly budget: Budget
+  readonly mints: Mints
+  readonly orgs: Orgs
 
-  constructor(options: Partial<BudgetOptions> = {}) {
+  constructor(options: Partial<MintsOptions & OrgsOptions> = {}) {
     const mintTimeoutMs = options.mintTimeoutMs ?? 5_000
     this.endpoint = new Endpoint(mintTimeoutMs)
-    const usual = { mintConcurrency: 32, mintRate: 10_000, refusalTtlMs: 5_000, maxOrgs: 10_000 }
-    this.budget = new Budget({ ...usual, ...options, mintTimeoutMs }, this.endpoint)
+    const usual = { ...ORGS_OPTIONS, mintConcurrency: 32, mintRate: 10_000 }
+    this.mints = new Mints({ ...usual, ...options, mintTimeoutMs }, this.endpoint, () => this.orgs)
+    this.orgs = new Orgs({ ...usual, ...options, mintTimeoutMs }, this.mints)
   }
 
   /** The outcome is filled in when the mint settles. Somebody waits for it as long as a request may. */
   mint(org = 'acme', options: MintOptions = {}): Outcome {
     const startedAt = now()
     const outcome: Outcome = {}
-    this.budget.mint(org as OrgId, { awaitedBy: () => options, ...options }).then(
+    this.mints.mint(org as OrgId, { awaitedBy: () => options, ...options }).then(
       () => Object.assign(outcome, { code: 'ok', tookMs: now() - startedAt }),
       (error: TokenError) => Object.assign(outcome, { code: error.code, error, tookMs: now() - startedAt }),
     )
     return outcome
+  }
+
+  refusalOf(org: string) {
+    return this.orgs.peek(org as OrgId)?.refusalAt(now())
   }
 
   /** A mint whose calls all end in this way at once. */
@@ -123,11 +131,7 @@ describe('a failure', () => {
       await advance(5_000)
       expect(endpoint.callsOf('acme')).toEqual([0, 150, 600])
       expect(outcome).toEqual({ code: 'ok', tookMs: 600 })
-      expect([world.budget.refusalOf('acme' as OrgId), world.budget.troubled, vi.getTimerCount()]).toEqual([
-        undefined,
-        [],
-        0,
-      ])
+      expect([world.refusalOf('acme'), world.orgs.troubled, vi.getTimerCount()]).toEqual([undefined, [], 0])
     },
   )
 
@@ -182,7 +186,7 @@ describe('a refusal and a limit', () => {
     const again = await world.call('acme')
     expect(again).toMatchObject({ calls: 0, error: { code: REFUSED, tokenEndpointStatus: 404 } })
     expect(again.error?.retryAfterSeconds).toBeUndefined()
-    expect([world.budget.pace, world.budget.troubled]).toEqual([1, []])
+    expect([world.mints.pace, world.orgs.troubled]).toEqual([1, []])
     expect(await world.call('acme')).toMatchObject({ code: 'ok' })
   })
 
@@ -194,16 +198,16 @@ describe('a refusal and a limit', () => {
     for (const pauseMs of [2_000, 4_000, 8_000]) {
       await world.call('acme', fails(LIMITED))
       await advance(pauseMs - 701)
-      expect(world.budget.refusalOf('acme' as OrgId)).toMatchObject({ code: LIMITED })
+      expect(world.refusalOf('acme')).toMatchObject({ code: LIMITED })
       await advance(1)
-      expect(world.budget.refusalOf('acme' as OrgId)).toBeUndefined()
+      expect(world.refusalOf('acme')).toBeUndefined()
     }
   })
 
   test('each halves the pace of all calls, down to a tenth, and each success doubles it', async () => {
     const world = new World({ mintRate: 100 })
     for (const org of orgs(5, 'limited')) await world.call(org, fails(LIMITED, { retryAfterSeconds: 60 }))
-    expect(world.budget.pace).toBe(1 / 10)
+    expect(world.mints.pace).toBe(1 / 10)
     world.endpoint.behave = () => fails(REFUSED)
     const before = world.endpoint.calls.length
     for (const org of orgs(100, 'new')) world.mint(org)
@@ -213,7 +217,7 @@ describe('a refusal and a limit', () => {
     await advance(10_000)
     for (const pace of [0.2, 0.4, 0.8, 1]) {
       await world.call('good')
-      expect(world.budget.pace).toBe(pace)
+      expect(world.mints.pace).toBe(pace)
     }
   })
 })
@@ -264,21 +268,23 @@ describe('a 401', () => {
 
   test('the App is rejected from the second Org on, for a minute at a time; asking by itself is no second time', async () => {
     const world = new World()
-    const { budget } = world
+    const { mints } = world
     world.endpoint.behave = () => fails(REJECTED)
     const ask = async (org: string, options: MintOptions = {}) => {
       world.mint(org, options)
       await advance(5_000)
-      return budget.isAppRejected
+      return mints.isAppRejected
     }
     expect([await ask('a'), await ask('a')]).toEqual([false, false])
     expect(await ask('b')).toBe(true)
-    await advance(54_000)
-    expect(budget.isAppRejected).toBe(true)
+    await advance(30_000)
+    for (const org of ['a', 'b']) expect(await ask(org, { reason: 'warm' })).toBe(true)
+    await advance(14_000)
+    expect(mints.isAppRejected).toBe(true)
     for (const org of ['a', 'b']) expect(await ask(org, { reason: 'warm' })).toBe(false)
     expect(await ask('b')).toBe(true)
-    budget.resume('credentials')
-    expect(budget.isAppRejected).toBe(false)
+    mints.resume('credentials')
+    expect(mints.isAppRejected).toBe(false)
     expect([await ask('a'), await ask('b')]).toEqual([false, true])
     world.endpoint.behave = () => ({})
     expect(await ask('c')).toBe(false)
@@ -286,7 +292,7 @@ describe('a 401', () => {
 
   test('to Orgs that had a token: the App was accepted and is no longer, once that has lasted a minute for two of them', async () => {
     const world = new World()
-    const { budget } = world
+    const { mints } = world
     await world.call('a')
     const replaces = new AccessToken('former', now())
     const renew = async (org: string, behaviour: Behaviour = fails(REJECTED)) => {
@@ -296,22 +302,22 @@ describe('a 401', () => {
     }
     const lasting = async (...names: string[]) => {
       for (let i = 0; i < 4; i += 1) for (const org of names) await renew(org)
-      return budget.isAppRevoked
+      return mints.isAppRevoked
     }
     expect(await lasting('a', 'a'), 'one Org may be unlinked').toBe(false)
     await renew('b')
-    expect(budget.isAppRevoked).toBe(true)
+    expect(mints.isAppRevoked).toBe(true)
     await renew('b', {})
-    expect(budget.isAppRevoked, 'a call has succeeded').toBe(false)
+    expect(mints.isAppRevoked, 'a call has succeeded').toBe(false)
     expect(await lasting('a')).toBe(false)
     await renew('b', fails(DOWN))
-    expect(budget.isAppRevoked).toBe(false)
+    expect(mints.isAppRevoked).toBe(false)
     expect(await lasting('a', 'b')).toBe(true)
     await advance(300_000)
-    expect(budget.isAppRevoked, 'no 401 comes any more').toBe(false)
+    expect(mints.isAppRevoked, 'no 401 comes any more').toBe(false)
     expect(await lasting('a', 'b')).toBe(true)
-    budget.resume('credentials')
-    expect(budget.isAppRevoked, 'a new secret').toBe(false)
+    mints.resume('credentials')
+    expect(mints.isAppRevoked, 'a new secret').toBe(false)
     for (const org of orgs(4, 'cold')) world.mint(org)
     await advance(70_000)
     expect(await lasting('a'), 'Orgs that never had a token may not be linked').toBe(false)
@@ -324,12 +330,12 @@ describe('a 401', () => {
     await world.call('b', fails(REFUSED, { trouble: 'credentials', tokenEndpointStatus: 401 }))
     await world.call('c', fails(LIMITED, { retryAfterSeconds: 60 }))
     expect(await world.call('d')).toMatchObject({ code: 'ok', tookMs: 0 })
-    expect(world.budget.troubled.map(({ org }) => org)).toEqual(['c', 'b', 'a'])
-    world.budget.resume('credentials')
+    expect(world.orgs.troubled.map(({ org }) => org)).toEqual(['c', 'b', 'a'])
+    world.mints.resume('credentials')
     for (const org of ['a', 'b']) expect(await world.call(org)).toMatchObject({ code: 'ok' })
     expect(await world.call('c')).toMatchObject({ code: LIMITED, calls: 0 })
-    world.budget.resume()
-    expect(world.budget.pace).toBe(1)
+    world.mints.resume()
+    expect(world.mints.pace).toBe(1)
     expect(await world.call('c')).toMatchObject({ code: 'ok' })
   })
 })
@@ -381,7 +387,7 @@ describe('the trouble of some is not that of others', () => {
       world.endpoint.behave = () => ({ ms: 100 })
       const backAt = now()
       await world.poll(orgs(8, 'org'), 5_100)
-      expect(world.budget.troubled).toEqual([])
+      expect(world.orgs.troubled).toEqual([])
       for (const org of orgs(8, 'org')) expect(world.endpoint.callsOf(org).some((at) => at >= backAt)).toBe(true)
     }
   })
@@ -389,10 +395,10 @@ describe('the trouble of some is not that of others', () => {
   test('the memory is bounded, whatever the number of Orgs', async () => {
     const world = new World({ maxOrgs: 100, refusalTtlMs: 60_000, mintRate: 1e9 })
     world.endpoint.behave = () => fails(DOWN, { retryAfterSeconds: 60 })
-    for (let i = 0; i < 1_000; i += 1) world.mint(`org-${i}`, { reason: 'refresh', awaitedBy: () => undefined })
+    for (let i = 0; i < 1_000; i += 1) world.orgs.mint(`org-${i}` as OrgId, 'refresh')
     await advance(5_000)
     expect(world.endpoint.calls).toHaveLength(1_000)
-    expect(world.budget.troubled).toHaveLength(100)
+    expect(world.orgs.troubled).toHaveLength(100)
   })
 })
 
@@ -432,15 +438,14 @@ describe('turns', () => {
 
   /** `count` mints ahead of an end, for which nobody waits, at ten a second. */
   const renewing = (count: number) => {
-    const { budget, endpoint } = new World({ mintRate: 10, mintTimeoutMs: 10_000 })
-    const cache = new TokenCache(TOKEN_CACHE_OPTIONS, budget)
-    for (const org of orgs(count, 'ahead')) cache.mint(org as OrgId, 'refresh').catch(() => undefined)
+    const { orgs: all, endpoint } = new World({ mintRate: 10, mintTimeoutMs: 10_000 })
+    for (const org of orgs(count, 'ahead')) all.mint(org as OrgId, 'refresh')
     /** When the requests of these Orgs had a token. */
     const obtain = (names: readonly string[], requester: object = {}) => {
       const times: number[] = []
       for (const org of names) {
-        const request = { org: org as OrgId, requester, repeatability: { isKept: true, isSafe: true } }
-        new TokenUse(cache, request).obtain().then(() => times.push(now()))
+        const user = { ...tokenUser(), requester }
+        new RequestToken(all, org as OrgId, { withToken: () => '' }, user).take()?.then(() => times.push(now()))
       }
       return times
     }
@@ -483,7 +488,7 @@ describe('turns', () => {
       { places, rate }: { places: number; rate: number },
     ) => {
       vi.clearAllTimers()
-      const turns = new Turns(() => ({ places, rate, mostWaiting: asks.length }))
+      const turns = new MintQueue(() => ({ places, rate, mostWaiting: asks.length }))
       const requesters = Array.from({ length: 4 }, () => ({}))
       const begun: number[] = []
       let underway = 0
@@ -525,9 +530,11 @@ test('a process that stands still past the end of a mint sets no timer below zer
     setImmediate(standStill)
     throw new TokenError(DOWN, 'scripted')
   }
-  const options = { mintTimeoutMs: 300, mintConcurrency: 1, mintRate: 100, refusalTtlMs: 1_000, maxOrgs: 10 }
+  const options = { ...ORGS_OPTIONS, mintTimeoutMs: 300, mintConcurrency: 1, mintRate: 100 }
   const timers = vi.spyOn(globalThis, 'setTimeout')
-  await expect(new Budget(options, { mint }).mint('acme' as OrgId)).rejects.toThrow()
+  const mints = new Mints(options, { mint }, () => orgs)
+  const orgs = new Orgs(options, mints)
+  await expect(orgs.mint('acme' as OrgId, 'cold').token).rejects.toThrow()
   expect(timers.mock.calls.filter(([, ms = 0]) => ms < 0)).toEqual([])
   timers.mockRestore()
 })

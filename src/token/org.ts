@@ -1,10 +1,12 @@
 /**
- * The tokens of one Org: which of them a request gets, and what the service's answers say about them. The rules are those of
- * docs/tokens.md, in its words. Pure: `now` is in monotonic milliseconds; `day` is the time of day; `random` is at least 0 and
- * below 1.
+ * One Org: its tokens, the mint under way with those who wait for it, the trouble of its calls, its places to wait. The rules are
+ * those of docs/tokens.md, in its words. Without I/O: `now` is in monotonic milliseconds; `day` is the time of day; `random` is at
+ * least 0 and below 1.
  */
 
-import type { AccessToken, MintReason } from './token-source.ts'
+import { TokenError } from '../errors.ts'
+import type { OrgId } from '../org-id.ts'
+import type { AccessToken, MintOptions, MintReason } from './token-source.ts'
 
 export interface TokenRules {
   /** A younger token may not be known to all of the service. */
@@ -15,6 +17,7 @@ export interface TokenRules {
   readonly rejectedStatuses: readonly number[] | undefined
   /** The first pause after a mint that did not help. */
   readonly rejectedCooldownMs: number
+  readonly refusalTtlMs: number
   /** Tokens come from others, too, so the age of one does not tell that it is unused. */
   readonly sharesTokens: boolean
 }
@@ -38,7 +41,7 @@ export interface ServiceAnswer extends Repeatability {
 
 /** Why a request caused a mint. Its next answer tells whether that helped. */
 export interface Cause {
-  readonly token: AccessToken
+  readonly token: AccessToken | undefined
   /** What the request got with the token; 0 if it was not sent with that. */
   readonly status: number
   /** What the last of a row of requests got that may not be sent again, if this request follows one. */
@@ -47,9 +50,24 @@ export interface Cause {
   readonly at: number
 }
 
+/** Who waits for a mint. */
+export interface Waiter extends Pick<MintOptions, 'requestId'> {
+  /** Its client connection or caller. */
+  readonly requester?: object | undefined
+  /** Its client has left. */
+  readonly hasLeft?: () => boolean
+}
+
+export interface Mint {
+  /** Of all who wait, the one that says most: a rejection. */
+  reason: MintReason
+  readonly waiters: Set<Waiter>
+  readonly token: Promise<AccessToken>
+}
+
 /** What a request waits for before it is sent. */
 export type Wait =
-  | { readonly wait: 'mint'; readonly reason: 'expired' | 'rejected' }
+  | { readonly wait: 'mint'; readonly reason: 'cold' | 'expired' | 'rejected' }
   | { readonly wait: 'until'; readonly at: number }
 
 /** `other`: a row of such answers rejects the token. `neither`: the answer says nothing about it. */
@@ -61,6 +79,23 @@ type Meaning = 'accepted' | 'rejected' | 'other' | 'neither'
  */
 type DoubtReason = 'young' | 'not kept' | 'not safe' | 'row'
 
+interface Trouble {
+  readonly error: TokenError
+  /** Pauses in a row because of the same kind of trouble; each is twice as long as the one before. */
+  readonly pauses: number
+  /** The first of this kind in a row; milliseconds since 1970. */
+  readonly since: number
+  /** The last, and the end of the pause behind it; monotonic milliseconds. */
+  readonly at: number
+  readonly until: number
+}
+
+/**
+ * The first that fits. `refused`: the token endpoint refuses the Org. `paused`: calls for it failed, and it pauses. `rejected`: the
+ * service rejected its token, and no newer one is there. `minting`: it has no token yet. `young`, `fresh`, `ended`: its token is.
+ */
+export type OrgState = 'refused' | 'paused' | 'rejected' | 'minting' | 'young' | 'fresh' | 'ended' | 'none'
+
 const AHEAD_SHARE = 1 / 10
 const MOST_AHEAD_MS = 30_000
 const LATER_MS = 2_000 // an end that comes later by less is the same: clocks and answers are not that exact
@@ -70,16 +105,25 @@ const UNUSED_MS = 300_000
 const LATELY_MS = 10_000
 const SAME_TOKEN_PAUSE_MS = 1_000
 const LONGEST_PAUSE = 6 // times the first
-export const LONG_ROW = 5
+const LONG_ROW = 5
 const RIVAL_MS = 600_000
 /** RFC 6750 §3.1: the token is good, and the request needs more rights than it gives. */
 const INSUFFICIENT_SCOPE = /error="?insufficient_scope/i
+const FIRST_TROUBLE_PAUSE_MS = 1_000
+const LONGEST_TROUBLE_PAUSE_MS = { failure: 4_000, credentials: 4_000, limit: 300_000 } as const
+/** An Org that is not asked for any more is in trouble for so long after its pause. */
+export const MEMORY_MS = 60_000
+/** There is no token. */
+export const COLD: Wait = { wait: 'mint', reason: 'cold' }
 
-export class OrgTokens {
+export class Org {
+  readonly id: OrgId
   readonly #rules: TokenRules
-  current: AccessToken
+  current: AccessToken | undefined
   #former: AccessToken | undefined // the one before, unless it was rejected
-  minting: MintReason | undefined // the mint under way
+  mint: Mint | undefined // the one under way
+  waiting = 0 // requests that have a place to wait for a first token
+  #trouble: Trouble | undefined // of the last call
   rejectedAt = -1 // the first rejection of the current token since its last acceptance
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number; readonly status?: number | undefined } | undefined
@@ -94,17 +138,44 @@ export class OrgTokens {
   learnedStatus: number | undefined // it rejects a token, too, where a GET or HEAD gets it
   #helped: { readonly status: number; readonly rows: number } | undefined // rows behind which a new token was accepted
 
-  constructor(rules: TokenRules, token: AccessToken, random: number) {
+  constructor(id: OrgId, rules: TokenRules) {
+    this.id = id
     this.#rules = rules
-    this.current = token
-    this.#planRenewal(random)
   }
 
-  // ---- which token a request gets
+  // ---- what is told of it
 
-  /** Runs for every request. */
-  choose(request: Repeatability, now: number, day: number): AccessToken | Wait {
+  stateAt(now: number, day: number): OrgState {
     const { current } = this
+    const error = this.pauseAt(now)?.error
+    if (error !== undefined) return error.trouble === 'refusal' ? 'refused' : 'paused'
+    if (current === undefined) return this.mint === undefined ? 'none' : 'minting'
+    if (this.isBeingReplaced || this.rejectedAt >= 0) return 'rejected'
+    if (current.ageAt(now, day) >= this.lifeMs) return 'ended'
+    return this.isYoungAt(now, day) ? 'young' : 'fresh'
+  }
+
+  /** Until the known end of the current token: stated or configured. `Infinity` if there is none. */
+  get lifeMs(): number {
+    return Math.min(this.current?.statedLifeMs ?? Number.POSITIVE_INFINITY, this.#lifetimeMs)
+  }
+
+  /** The service has accepted no token of this Org for two mints in a row. */
+  get hasNoGoodToken(): boolean {
+    return this.#useless > 1 && this.acceptedAt < 0
+  }
+
+  /** It may reject a token where another request than GET or HEAD gets it: nothing but two new tokens that were accepted tells. */
+  get suspectedStatus(): number | undefined {
+    return this.#helped !== undefined && this.#helped.rows >= 2 ? this.#helped.status : undefined
+  }
+
+  // ---- which token a request gets (rules 1, 2 and 7)
+
+  /** A token, or what the request has to wait for. Runs for every request. */
+  tokenFor(request: Repeatability, now: number, day: number): AccessToken | Wait {
+    const { current } = this
+    if (current === undefined) return COLD
     if (current.hasEndedAt(now, day)) return { wait: 'mint', reason: 'expired' }
     const former = this.formerAt(now, day)
     if (former !== undefined && this.#hasKnownEnd(former)) return former
@@ -112,21 +183,22 @@ export class OrgTokens {
     if (!request.isKept) {
       const { settleTimeMs } = this.#rules
       if (this.#doubt?.by === 'young' && ageMs < settleTimeMs) return { wait: 'until', at: now + settleTimeMs - ageMs }
-      if (this.minting === 'rejected') return { wait: 'mint', reason: 'rejected' }
-      if (this.#isUnused(ageMs, now)) return { wait: 'mint', reason: 'expired' }
+      if (this.isBeingReplaced) return { wait: 'mint', reason: 'rejected' }
+      if (this.#isUnused(current, ageMs, now)) return { wait: 'mint', reason: 'expired' }
     }
     if (this.#isDoubtfulFor(request) && this.mayMint(now, day)) return { wait: 'mint', reason: 'rejected' }
     const isOver = ageMs >= this.#lifetimeMs && ageMs >= this.#renewAgeMs
     return isOver ? { wait: 'mint', reason: 'expired' } : current
   }
 
-  /** The current token is in the last part of its known life. */
+  /** The current token is in the last part of its known life, and a mint for the next may begin. */
   isDueAt(now: number, day: number): boolean {
-    return this.current.ageAt(now, day) >= this.#renewAgeMs
+    const isDue = this.current !== undefined && this.current.ageAt(now, day) >= this.#renewAgeMs
+    return isDue && this.mint === undefined && this.pauseAt(now) === undefined
   }
 
   isYoungAt(now: number, day: number): boolean {
-    return this.current.ageAt(now, day) < this.#rules.settleTimeMs
+    return this.current !== undefined && this.current.ageAt(now, day) < this.#rules.settleTimeMs
   }
 
   /** While the current token is young. */
@@ -137,14 +209,11 @@ export class OrgTokens {
     return isOver ? undefined : former
   }
 
-  /** The token was rejected for such a request, and nothing has shown since that it is good. */
-  wasRejectedFor(request: Repeatability): boolean {
-    return this.#doubt?.by !== 'row' && this.#isDoubtfulFor(request)
-  }
-
-  /** Until the known end of the current token: stated or configured. `Infinity` if there is none. */
-  get lifeMs(): number {
-    return Math.min(this.current.statedLifeMs, this.#lifetimeMs)
+  /** A token for a request whose mint has failed: it has not ended, and was not rejected for such a request. */
+  tokenInPlaceOfMint(request: Repeatability, now: number, day: number): AccessToken | undefined {
+    const { current } = this
+    const wasRejected = this.#doubt?.by !== 'row' && this.#isDoubtfulFor(request)
+    return wasRejected || current?.hasEndedAt(now, day) ? undefined : current
   }
 
   get #lifetimeMs(): number {
@@ -156,8 +225,8 @@ export class OrgTokens {
   }
 
   /** Nobody knows its end, and nobody has used it for a while. */
-  #isUnused(ageMs: number, now: number): boolean {
-    if (this.#rules.sharesTokens || ageMs < UNUSED_MS || this.#hasKnownEnd(this.current)) return false
+  #isUnused(current: AccessToken, ageMs: number, now: number): boolean {
+    if (this.#rules.sharesTokens || ageMs < UNUSED_MS || this.#hasKnownEnd(current)) return false
     return this.acceptedAt < 0 || now - this.acceptedAt >= LATELY_MS
   }
 
@@ -175,19 +244,7 @@ export class OrgTokens {
     }
   }
 
-  /** A rejection may cause a mint, or join one. */
-  mayMint(now: number, day: number): boolean {
-    if (this.minting === 'rejected') return true
-    if (this.isYoungAt(now, day)) return false
-    return this.#hasEndedAgain || (this.#cause === undefined && now >= this.#pausedUntil)
-  }
-
-  /** A long row of rejections follows an acceptance that is later than the last mint. Other answers may come from what is not there. */
-  get #hasEndedAgain(): boolean {
-    return this.rejectedRow >= LONG_ROW && this.acceptedAt >= 0
-  }
-
-  // ---- what the service says
+  // ---- what the service says (rules 4 to 8)
 
   meaningOf({ status, challenge, isSafe }: ServiceAnswer): Meaning {
     const { rejectedStatuses } = this.#rules
@@ -197,11 +254,6 @@ export class OrgTokens {
     if (status === 101 || status === 304) return 'accepted'
     if (status < 300 || status > 499 || status === 408 || status === 429) return 'neither'
     return status === this.learnedStatus && isSafe ? 'rejected' : 'other'
-  }
-
-  /** A row of other answers rejects the token. */
-  get learnsStatuses(): boolean {
-    return this.#rules.rejectedStatuses === undefined
   }
 
   /** Runs for every request. */
@@ -225,19 +277,34 @@ export class OrgTokens {
     if (!this.isYoungAt(now, day)) this.#doubt = { by, since: now, status }
   }
 
-  /** What the last of a row got, if that has put the current token in doubt. */
-  get rowStatus(): number | undefined {
-    return this.#doubt?.status
+  /** A row of other answers rejects the token. */
+  get hasLongRow(): boolean {
+    return this.#learnsStatuses && this.row >= LONG_ROW
   }
 
-  /** It may reject a token where another request than GET or HEAD gets it: nothing but two new tokens that were accepted tells. */
-  get suspectedStatus(): number | undefined {
-    return this.#helped !== undefined && this.#helped.rows >= 2 ? this.#helped.status : undefined
+  get #learnsStatuses(): boolean {
+    return this.#rules.rejectedStatuses === undefined
   }
 
-  causeMint(cause: Cause): void {
+  /** A rejection may cause a mint, or join one. */
+  mayMint(now: number, day: number): boolean {
+    if (this.isBeingReplaced) return true
+    if (this.isYoungAt(now, day)) return false
+    return this.#hasEndedAgain || (this.#cause === undefined && now >= this.#pausedUntil)
+  }
+
+  /** A long row of rejections follows an acceptance that is later than the last mint. Other answers may come from what is not there. */
+  get #hasEndedAgain(): boolean {
+    return this.rejectedRow >= LONG_ROW && this.acceptedAt >= 0
+  }
+
+  /** Only the request that causes a mint, and joins none, tells whether it helped. `status` is 0 if it was not sent before. */
+  causeMint(status: number, now: number): Cause {
+    const cause = { token: this.current, status, rowStatus: this.#doubt?.status, at: Math.floor(now) }
+    if (this.isBeingReplaced) return cause
     if (this.#hasEndedAgain) this.#useless = 0
     this.#cause = cause
+    return cause
   }
 
   /** Rejections may cause mints again. Returns false if another cause is in its place, or none. */
@@ -259,7 +326,7 @@ export class OrgTokens {
       const rows = this.#helped?.status === rowStatus ? this.#helped.rows : 0
       this.#helped = { status: rowStatus, rows: rows + 1 }
     }
-    if (this.learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
+    if (this.#learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
   }
 
   /** It was not, or nobody knows. */
@@ -277,23 +344,29 @@ export class OrgTokens {
     if (status === this.learnedStatus) this.learnedStatus = undefined
   }
 
-  /** The service has accepted no token of this Org for two mints in a row. */
-  get hasNoGoodToken(): boolean {
-    return this.#useless > 1 && this.acceptedAt < 0
-  }
-
   // ---- mints
 
-  /** The mint has brought `token`, which may be the current one again. */
-  take(token: AccessToken, random: number, now: number, day: number): void {
-    const { current: before, minting: reason } = this
-    this.minting = undefined
+  /** The mint under way is to replace a token that was rejected. */
+  get isBeingReplaced(): boolean {
+    return this.mint?.reason === 'rejected' && this.current !== undefined
+  }
+
+  /** The mint has brought `token`, which may be the current one again. Returns the one to give out. */
+  noteMinted(token: AccessToken, random: number, now: number, day: number): AccessToken {
+    const before = this.current
+    const reason = this.mint?.reason
+    this.mint = undefined
+    if (before === undefined) {
+      this.current = token
+      this.#planRenewal(random)
+      return token
+    }
     const isSame = token.equals(before)
     // The same token is as old as it is, whatever brought it.
     const lifetimeMs = isSame ? Number.POSITIVE_INFINITY : this.#lifetimeMs
     const endOf = ({ mintedAt, statedLifeMs }: AccessToken) => mintedAt + Math.min(statedLifeMs, lifetimeMs)
     const isLater = reason !== 'rejected' && endOf(token) > endOf(before) + LATER_MS
-    if (reason === 'rejected' && !isSame) this.#noteEndedYoung(token.mintedAt)
+    if (reason === 'rejected' && !isSame) this.#noteEndedYoung(before, token.mintedAt)
     this.acceptedAt = -1
     if (!isSame || isLater) {
       this.#former = reason === 'rejected' || isSame || this.#doubt !== undefined ? undefined : before
@@ -304,24 +377,25 @@ export class OrgTokens {
     }
     if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal(random)
     else this.#tryAgainLater(now, day)
+    return this.current ?? token
   }
 
   /** The current token was accepted, and then rejected while it was young, until another took its place. */
-  #noteEndedYoung(now: number): void {
-    const wasYoung = this.rejectedAt >= 0 && this.rejectedAt - this.current.mintedAt < this.#rules.settleTimeMs
+  #noteEndedYoung(ended: AccessToken, now: number): void {
+    const wasYoung = this.rejectedAt >= 0 && this.rejectedAt - ended.mintedAt < this.#rules.settleTimeMs
     if (this.acceptedAt < 0 || !wasYoung) return
     if (now - this.#endedYoungAt < RIVAL_MS) this.rivalUntil = now + RIVAL_MS
     this.#endedYoungAt = now
   }
 
   noteMintFailed(now: number, day: number): void {
-    this.minting = undefined
-    if (this.current.ageAt(now, day) >= this.#lifetimeMs) this.#tryAgainLater(now, day)
+    this.mint = undefined
+    if (this.current !== undefined && this.current.ageAt(now, day) >= this.#lifetimeMs) this.#tryAgainLater(now, day)
   }
 
   /** A mint has brought no later end. */
   #tryAgainLater(now: number, day: number): void {
-    const ageMs = this.current.ageAt(now, day)
+    const ageMs = this.current?.ageAt(now, day) ?? 0
     const leftMs = this.lifeMs - ageMs
     this.#renewAgeMs = ageMs + (leftMs > 0 ? Math.max(leftMs / 2, SOONEST_RETRY_MS) : LIFETIME_RETRY_MS)
   }
@@ -331,5 +405,46 @@ export class OrgTokens {
     const { lifeMs } = this
     const aheadMs = Math.min(lifeMs * AHEAD_SHARE, MOST_AHEAD_MS) * (1 - random / 2)
     this.#renewAgeMs = lifeMs - aheadMs
+  }
+
+  // ---- the token endpoint in trouble
+
+  /** A call has failed: it is repeated at once, or a pause begins. */
+  noteTrouble(error: TokenError, isRepeated: boolean, now: number, day: number): void {
+    const before = this.troubleAt(now)
+    const same = before?.error.trouble === error.trouble ? before : undefined
+    const pauses = same?.pauses ?? 0
+    const since = same?.since ?? day
+    const pauseMs = isRepeated ? 0 : this.#troublePauseMs(error, pauses)
+    this.#trouble = { error, pauses: isRepeated ? pauses : pauses + 1, since, at: now, until: now + pauseMs }
+  }
+
+  #troublePauseMs({ trouble, retryAfterSeconds }: TokenError, pauses: number): number {
+    if (trouble === 'refusal') return this.#rules.refusalTtlMs
+    if (retryAfterSeconds !== undefined) return retryAfterSeconds * 1_000
+    return Math.min(FIRST_TROUBLE_PAUSE_MS * 2 ** pauses, LONGEST_TROUBLE_PAUSE_MS[trouble])
+  }
+
+  /** Its pause may be over. */
+  troubleAt(now: number): Trouble | undefined {
+    if (this.#trouble !== undefined && now >= this.#trouble.until + MEMORY_MS) this.#trouble = undefined
+    return this.#trouble
+  }
+
+  /** The pause or the refusal that lasts. */
+  pauseAt(now: number): Trouble | undefined {
+    return this.#trouble !== undefined && now < this.#trouble.until ? this.#trouble : undefined
+  }
+
+  /** The error that a mint would get at once. */
+  refusalAt(now: number): TokenError | undefined {
+    const trouble = this.pauseAt(now)
+    if (trouble === undefined || trouble.error.trouble === 'refusal') return trouble?.error
+    const { error, until } = trouble
+    return new TokenError(error.code, error.message, { ...error, retryAfterSeconds: Math.ceil((until - now) / 1_000) })
+  }
+
+  endTrouble(): void {
+    this.#trouble = undefined
   }
 }

@@ -1,0 +1,351 @@
+/**
+ * The way of one request to its tokens: takes the first one, or waits for it; after each answer, decides by the rules of
+ * docs/tokens.md whether it is sent again, and with which token.
+ *
+ * `take`, and `judge` of a success, run for every request: they make no promise.
+ */
+
+import assert from 'node:assert/strict'
+import { joinedValue } from '../http1/field-list.ts'
+import type { ReceivedResponse } from '../http1/response-parser.ts'
+import type { OrgId } from '../org-id.ts'
+import { type Cause, COLD, type Org, type Repeatability, type ServiceAnswer, type Wait } from './org.ts'
+import type { Orgs } from './orgs.ts'
+import type { AccessToken, MintReason } from './token-source.ts'
+
+/**
+ * The source of a request's token. `hit`: it was there. `miss`: from a mint. `joined`: from a mint that was already under way.
+ * `refreshing`: it was there, and a mint for later requests was started. `stale`: it was there, because the mint that the request
+ * waited for failed. `replayed`: the request was repeated after a rejection.
+ */
+export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | 'replayed'
+
+/**
+ * What became of a request whose token was rejected. `repeated`: it was accepted in the end. `not_kept`: it could not be sent
+ * again. `useless`: it caused a mint, which did not help. `passed`: its client got the rejection.
+ */
+export const REJECTION_OUTCOMES = ['repeated', 'passed', 'not_kept', 'useless'] as const
+export type RejectionOutcome = (typeof REJECTION_OUTCOMES)[number]
+
+/**
+ * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or no answer to the
+ * repeat. `refused`: the request could not be sent again. `passed`: the client got the rejection at once.
+ */
+export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
+
+/** The request. Whether it may be sent again is asked each time: more content may have come than is kept. */
+export interface TokenUser extends Repeatability {
+  readonly record: {
+    readonly requestId?: string | undefined
+    token: TokenResult | 'none'
+    rejection: RejectionOutcome | undefined
+    repeat: RepeatOutcome | undefined
+  }
+  readonly isOver: boolean
+  /** Whose share of the mints it takes. */
+  readonly requester?: object | undefined
+}
+
+const FIRST_REPEAT_MS = 50
+const REPEAT_SHARE = 1 / 4
+const MOMENT_MS = 5_000
+const MOST_REJECTIONS = 25
+const NONE: readonly AccessToken[] = []
+
+export class RequestToken {
+  readonly #orgs: Orgs
+  readonly #id: OrgId
+  readonly #fields: { withToken(token: AccessToken): string }
+  readonly #user: TokenUser
+  /** The last one that had a token, also if it was purged meanwhile. */
+  #org: Org | undefined
+  #current: AccessToken | undefined
+  /** When it was sent last; monotonic milliseconds. */
+  #sentAt = 0
+  /** Set while it waits for a token to begin with. */
+  #obtaining: Promise<void> | undefined
+  /** Gives its place back. */
+  #leave: (() => void) | undefined
+  /** It has waited so long for mints, in running time. */
+  #mintedMs = 0
+  /** For tokens to be no longer young: others may follow. */
+  #waitsUntil = Number.POSITIVE_INFINITY
+  #rejected = NONE
+  #rejections = 0
+  /** It is in the row of this token. */
+  #countedWith: AccessToken | undefined
+  /** It was repeated with a token that was accepted lately. */
+  #hasRetried = false
+  /** Of its mint. */
+  #cause: Cause | undefined
+  /** The client gets the next answer, whatever it is. */
+  #isLast = false
+
+  constructor(orgs: Orgs, id: OrgId, fields: { withToken(token: AccessToken): string }, user: TokenUser) {
+    this.#orgs = orgs
+    this.#id = id
+    this.#fields = fields
+    this.#user = user
+  }
+
+  // ---- the first one
+
+  /** Gets one to begin with. Undefined if it is here at once. The promise rejects with a `TokenError` if there is none. */
+  take(): Promise<void> | undefined {
+    this.#org = this.#orgs.get(this.#id)
+    const given = this.#org && this.#ask(this.#org)
+    if (given === undefined || 'wait' in given) return this.#obtain()
+    this.#current = given
+    return undefined
+  }
+
+  /** The lines of the fields with secrets, to be sent at once. A promise if the token has ended meanwhile, and the next is awaited. */
+  authorize(): string | Promise<string> {
+    const token = this.#current
+    assert(token !== undefined)
+    const mayEnd = token.statedLifeMs < Number.POSITIVE_INFINITY
+    // Nothing is sent past its stated end.
+    const hasEnded = mayEnd && token.hasEndedAt(this.#orgs.now(), this.#orgs.day())
+    return hasEnded ? this.#obtain().then(() => this.#show()) : this.#show()
+  }
+
+  #show(): string {
+    assert(this.#current !== undefined)
+    this.#sentAt = this.#orgs.now()
+    return this.#fields.withToken(this.#current)
+  }
+
+  #ask(org: Org): AccessToken | Wait {
+    const orgs = this.#orgs
+    const now = orgs.now()
+    const day = orgs.day()
+    const given = org.tokenFor(this.#user, now, day)
+    if (!('wait' in given)) this.#user.record.token = orgs.renewIfDue(org, now, day) ? 'refreshing' : 'hit'
+    return given
+  }
+
+  /** Waits in one of the places for that. Whoever asks meanwhile waits for the same token: a request may get another connection. */
+  #obtain(): Promise<void> {
+    this.#obtaining ??= this.#obtainInPlace().finally(() => {
+      this.#obtaining = undefined
+    })
+    return this.#obtaining
+  }
+
+  async #obtainInPlace(): Promise<void> {
+    this.#leave = this.#orgs.enter(this.#id)
+    this.#current = await this.#await().finally(this.#leave)
+  }
+
+  async #await(): Promise<AccessToken> {
+    for (;;) {
+      const org = this.#find()
+      const given = org === undefined ? COLD : this.#ask(org)
+      if (!('wait' in given)) return given
+      if (given.wait === 'mint') return await this.#mintFirst(given.reason, org)
+      const now = this.#orgs.now()
+      this.#waitsUntil = Math.min(this.#waitsUntil, now + this.#orgs.rules.settleTimeMs)
+      if (org?.current !== undefined && now >= this.#waitsUntil) return org.current
+      await this.#orgs.wait(Math.min(given.at, this.#waitsUntil) - now)
+    }
+  }
+
+  /** If the mint fails, a token that was not rejected serves. */
+  async #mintFirst(reason: MintReason, org: Org | undefined): Promise<AccessToken> {
+    const orgs = this.#orgs
+    const { record } = this.#user
+    if (reason === 'rejected' && org !== undefined) this.#cause = org.causeMint(0, orgs.now())
+    const result = orgs.peek(this.#id)?.mint === undefined ? 'miss' : 'joined'
+    try {
+      const token = await this.#mint(reason)
+      record.token = result
+      return token
+    } catch (error) {
+      this.#releaseCause()
+      const token = org?.tokenInPlaceOfMint(this.#user, orgs.now(), orgs.day())
+      if (token === undefined) throw error
+      record.token = 'stale'
+      return token
+    }
+  }
+
+  /** All mints that a request waits for take at most `mintTimeout`. */
+  async #mint(reason: MintReason): Promise<AccessToken> {
+    const orgs = this.#orgs
+    const user = this.#user
+    const waiter = { requester: user.requester, requestId: user.record.requestId, hasLeft: () => user.isOver }
+    const startedAt = orgs.runningTime()
+    try {
+      return await orgs.awaitMint(this.#id, reason, waiter, Math.max(orgs.mintTimeoutMs - this.#mintedMs, 0))
+    } finally {
+      this.#mintedMs += orgs.runningTime() - startedAt
+      this.#find()
+    }
+  }
+
+  /** Undefined if the Org has no token now. */
+  #find(): Org | undefined {
+    const org = this.#orgs.get(this.#id)
+    this.#org = org ?? this.#org
+    return org
+  }
+
+  // ---- the next one, after an answer
+
+  /** Undefined if the client gets the answer. Otherwise resolves when a repeat can be authorized. */
+  judge({ status, rawFields }: Pick<ReceivedResponse, 'status' | 'rawFields'>): Promise<void> | undefined {
+    const token = this.#current
+    assert(token !== undefined)
+    if (status >= 200 && status <= 299 && this.#rejected === NONE && this.#cause === undefined) {
+      this.#org?.noteAccepted(token, this.#sentAt)
+      return undefined
+    }
+    this.#find()
+    const org = this.#org
+    if (org === undefined) return undefined
+    const { isKept, isSafe, record } = this.#user
+    const challenge = joinedValue(rawFields, 'www-authenticate') // RFC 9110 §11.6.1
+    const answer = { token, sentAt: this.#sentAt, status, challenge, isKept, isSafe }
+    const next = this.#next(org, answer, this.#orgs.now(), this.#orgs.day())
+    if (next === undefined) return undefined
+    record.repeat = 'failed' // until the repeat is answered
+    return Promise.resolve(next).then((given) => {
+      this.#current = given
+    })
+  }
+
+  /** The token for a repeat, or a promise of it. Undefined: the client gets the answer. */
+  #next(org: Org, answer: ServiceAnswer, now: number, day: number): Promise<AccessToken> | AccessToken | undefined {
+    const { token, status, isKept, isSafe } = answer
+    const { current } = org
+    const meaning = org.meaningOf(answer)
+    if (meaning === 'accepted') return this.#accept(org, answer)
+    if (meaning === 'neither') return this.#pass(org, answer, now)
+    if (token === current && this.#countedWith !== token) {
+      this.#countedWith = token
+      org.row += 1
+      if (meaning === 'rejected') org.rejectedRow += 1
+    }
+    if (meaning === 'other') return this.#judgeRow(org, answer, now, day)
+    this.#noteRejected(token)
+    org.noteRejected(token, now, day)
+    this.#rejections += 1
+    if (this.#isLast || this.#rejections === MOST_REJECTIONS) return this.#pass(org, answer, now)
+    if (!isKept || (status !== 401 && !isSafe)) {
+      if (token === current) org.noteDoubt(status === 401 ? 'not kept' : 'not safe', now, day) // rule 7
+      return this.#pass(org, answer, now, 'not_kept')
+    }
+    if (current !== undefined && !this.#rejected.includes(current)) return current // rule 3
+    if (current?.hasEndedAt(now, day)) return this.#mintForRepeat('expired') // rule 2
+    if (org.isYoungAt(now, day)) return this.#repeatWhileYoung(org, answer, now, day) // rule 4
+    if (!this.#hasRetried && org.acceptedAt >= 0 && now - org.acceptedAt < MOMENT_MS) {
+      this.#hasRetried = true
+      return current // rule 5
+    }
+    return this.#causeMint(org, answer, now, day) // rule 6
+  }
+
+  #accept(org: Org, { token, sentAt }: ServiceAnswer): undefined {
+    org.noteAccepted(token, sentAt)
+    if (this.#rejected !== NONE) this.#tell('repeated')
+    if (this.#cause === undefined || !org.endCause(this.#cause)) return
+    const before = org.learnedStatus
+    org.noteHelpfulMint(this.#cause)
+    const { learnedStatus } = org
+    if (learnedStatus !== undefined && learnedStatus !== before)
+      this.#orgs.observer?.statusLearned?.(learnedStatus, this.#id)
+  }
+
+  /** The client gets the answer. */
+  #pass(org: Org, { status, isSafe }: ServiceAnswer, now: number, outcome: RejectionOutcome = 'passed'): undefined {
+    const wasCause = this.#endCause(org, now)
+    if (this.#rejected !== NONE) this.#tell(wasCause ? 'useless' : outcome)
+    if (this.#rejected.length > 1 && isSafe) org.forgetStatus(status)
+  }
+
+  #tell(outcome: RejectionOutcome): void {
+    const { record } = this.#user
+    record.rejection = outcome
+    record.repeat = repeatOutcome(outcome, record.repeat)
+  }
+
+  #noteRejected(token: AccessToken): void {
+    if (!this.#rejected.includes(token)) this.#rejected = [...this.#rejected, token]
+  }
+
+  /** Rule 4: the former token; or the same one, later. */
+  #repeatWhileYoung(org: Org, answer: ServiceAnswer, now: number, day: number) {
+    const former = org.formerAt(now, day)
+    if (former !== undefined && !this.#rejected.includes(former)) return former
+    const { settleTimeMs } = this.#orgs.rules
+    this.#waitsUntil = Math.min(this.#waitsUntil, now + settleTimeMs)
+    if (now >= this.#waitsUntil) return this.#pass(org, answer, now)
+    const ageMs = org.current?.ageAt(now, day) ?? 0
+    const pauseMs = Math.min(Math.max(FIRST_REPEAT_MS, ageMs * REPEAT_SHARE), settleTimeMs - ageMs)
+    return this.#orgs.wait(pauseMs).then(() => this.#await())
+  }
+
+  /** Rule 8: a row of other answers rejects the token. */
+  #judgeRow(org: Org, answer: ServiceAnswer, now: number, day: number) {
+    const isLong = org.hasLongRow && answer.token === org.current
+    if (!isLong || org.isYoungAt(now, day)) return this.#pass(org, answer, now)
+    if (answer.isKept && answer.isSafe) return this.#causeMint(org, answer, now, day, answer.token)
+    if (org.mayMint(now, day)) org.noteDoubt('row', now, day, answer.status)
+    return this.#pass(org, answer, now)
+  }
+
+  /** Rule 6. If the mint fails, the request is repeated with `ifItFails`, or gets the error. */
+  #causeMint(org: Org, answer: ServiceAnswer, now: number, day: number, ifItFails?: AccessToken) {
+    if (this.#cause !== undefined || this.#isLast || !org.mayMint(now, day)) return this.#pass(org, answer, now)
+    this.#noteRejected(answer.token)
+    this.#cause = org.causeMint(answer.status, now)
+    return this.#mintForRepeat('rejected', ifItFails)
+  }
+
+  async #mintForRepeat(reason: MintReason, ifItFails?: AccessToken): Promise<AccessToken> {
+    const token = await this.#mint(reason).catch((error: unknown) => {
+      this.#releaseCause()
+      if (ifItFails === undefined) throw error
+      return ifItFails
+    })
+    // There is no other: a last repeat shows the client what the service says.
+    if (this.#rejected.includes(token)) this.#isLast = true
+    // From another replica, or through a minter. It may be dead, too, so this was not the mint.
+    else if (this.#cause !== undefined && token.mintedAt < this.#cause.at) this.#releaseCause()
+    return token
+  }
+
+  // ---- the end
+
+  #releaseCause(): void {
+    if (this.#cause !== undefined) this.#org?.endCause(this.#cause)
+    this.#cause = undefined
+  }
+
+  /** The request gets no further answer. Returns true if it had caused a mint, which so has not helped. */
+  #endCause(org: Org | undefined, now: number): boolean {
+    if (this.#cause === undefined || !org?.endCause(this.#cause)) return false
+    org.noteUselessMint(this.#cause, now)
+    return true
+  }
+
+  /** The request is over: it was answered, has failed, or its client has left. It gives back whatever it holds. */
+  end(): void {
+    this.#leave?.()
+    this.#endCause(this.#org, this.#orgs.now())
+  }
+}
+
+/** `before`: what was told of it so far. */
+function repeatOutcome(rejection: RejectionOutcome, before: RepeatOutcome | undefined): RepeatOutcome {
+  switch (rejection) {
+    case 'repeated':
+      return 'accepted'
+    case 'not_kept':
+      return 'refused'
+    case 'useless':
+      return 'rejected'
+    case 'passed':
+      return before === undefined ? 'passed' : 'rejected'
+  }
+}
