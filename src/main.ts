@@ -19,7 +19,7 @@ async function run(): Promise<number> {
   switch (command.name) {
     case 'serve': {
       const { serve } = await import('./app/serve.ts')
-      const running = await serve({ file: command.file, env: process.env })
+      const running = await serve({ file: command.file, env: process.env }, command.files)
       return running.stopped
     }
     case 'check': {

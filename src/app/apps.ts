@@ -11,7 +11,7 @@ import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { Traces } from '../traces/traces.ts'
-import { entranceOf, namingHolders, otherDescriptors, requestIds } from './entrance.ts'
+import { entranceOf, namingHolders, otherDescriptors, ownDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
 import type { LiveRules } from './rules.ts'
 import type { TokenSide } from './tokens.ts'
@@ -60,6 +60,7 @@ export function openApps(
       ...listen,
       inheritedSockets: sockets?.proxy,
       otherDescriptors: otherDescriptors(config),
+      descriptors: ownDescriptors(config),
       tunnels: () => tunnels.size,
       observer: events,
     },

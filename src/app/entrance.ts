@@ -5,6 +5,7 @@ import * as clock from '../clock.ts'
 import type { Config } from '../config/schema.ts'
 import { LIMITS, type Limit } from '../errors.ts'
 import type { Reception } from '../gateway/reception.ts'
+import { descriptorLimit } from '../listener/connection-limit.ts'
 import type { Listener } from '../listener/server.ts'
 import type { TlsSettings } from '../listener/tls.ts'
 import type { Status } from '../part.ts'
@@ -83,6 +84,9 @@ export function otherDescriptors({ listen, origin, tokens, minter }: Config): nu
   const isAlone = listen.address === 'off' || minter.address === undefined
   return origin.connections + tokens.mintConcurrency + (isAlone ? 0 : listen.maxConnections)
 }
+
+/** Its share of those of the process. */
+export const ownDescriptors = ({ instances }: Config): number => Math.floor(descriptorLimit() / instances)
 
 /**
  * Makes ids for requests without one, unique across processes and restarts: twelve random characters, then a counter in base 36.

@@ -17,27 +17,76 @@ const FLUSH_TIMEOUT_MS = 500
 const STUCK_MS = 2_000
 const STDOUT = 1
 
-export class StdoutOutput {
+/** The descriptor. Several outputs take turns, batch by batch, so that one with many lines leaves room for the others. */
+export class Stdout {
   readonly #fd = openStdout()
-  #lines = ''
-  #batching: clock.Timer | undefined
-  /** The oldest first. */
-  #waiting: Buffer[] = []
-  #waitingBytes = 0
+  /** Those with batches that wait. The first has its turn. */
+  readonly #outputs: StdoutOutput[] = []
   #isWriting = false
-  /** Called when all lines are written, or a write has failed. */
-  #settled: (() => void)[] = []
   /** The code of the error that the last write met, and the monotonic milliseconds when it began. */
   #failure: { readonly code: string; readonly at: number } | undefined
-  /** Since the start. */
-  droppedLines = 0
-  /** Monotonic milliseconds. */
-  lastDropAt = Number.NEGATIVE_INFINITY
 
   /** The code of the error that keeps lines from being written. Undefined if all is well. */
   get problem(): string | undefined {
     const { code, at } = this.#failure ?? { at: Number.POSITIVE_INFINITY }
     return clock.now() - at > STUCK_MS ? code : undefined
+  }
+
+  /** Call it when `output` has a first batch. */
+  add(output: StdoutOutput): void {
+    this.#outputs.push(output)
+    if (!this.#isWriting) this.#writeNext()
+  }
+
+  #writeNext(): void {
+    const [output] = this.#outputs
+    const batch = output?.firstBatch
+    this.#isWriting = batch !== undefined
+    if (output === undefined || batch === undefined) return
+    write(this.#fd, batch, (error, written) => {
+      if (error !== null) {
+        this.#retry(error.code ?? 'unknown error')
+        return
+      }
+      this.#failure = undefined
+      // The rest of a batch goes first: it may begin within a line.
+      if (output.consume(written)) {
+        this.#outputs.shift()
+        if (output.firstBatch !== undefined) this.#outputs.push(output)
+      }
+      this.#writeNext()
+    })
+  }
+
+  #retry(code: string): void {
+    this.#failure = { code, at: this.#failure?.at ?? clock.now() }
+    const isFull = code === 'EAGAIN'
+    if (!isFull) for (const output of this.#outputs) output.settle()
+    clock.after(isFull ? FULL_RETRY_MS : FAILED_RETRY_MS, () => this.#writeNext())
+  }
+}
+
+export class StdoutOutput {
+  readonly #stdout: Stdout
+  #lines = ''
+  #batching: clock.Timer | undefined
+  /** The oldest first. */
+  #waiting: Buffer[] = []
+  #waitingBytes = 0
+  /** Called when all lines are written, or a write has failed. */
+  #settled: (() => void)[] = []
+  /** Since the start. */
+  droppedLines = 0
+  /** Monotonic milliseconds. */
+  lastDropAt = Number.NEGATIVE_INFINITY
+
+  constructor(stdout = new Stdout()) {
+    this.#stdout = stdout
+  }
+
+  /** See `Stdout`. */
+  get problem(): string | undefined {
+    return this.#stdout.problem
   }
 
   /** `line` ends with a newline. */
@@ -55,6 +104,25 @@ export class StdoutOutput {
     await Promise.race([settled, clock.sleep(FLUSH_TIMEOUT_MS)])
   }
 
+  get firstBatch(): Buffer | undefined {
+    return this.#waiting[0]
+  }
+
+  /** Takes the bytes that are written off the first batch. Returns whether that is all of it. */
+  consume(written: number): boolean {
+    const [first] = this.#waiting
+    if (first === undefined) return true
+    this.#waitingBytes -= written
+    if (written < first.length) this.#waiting[0] = first.subarray(written)
+    else this.#waiting.shift()
+    if (this.#waiting.length === 0) this.settle()
+    return written >= first.length
+  }
+
+  settle(): void {
+    for (const resolve of this.#settled.splice(0)) resolve()
+  }
+
   #writeBatch(): void {
     this.#batching?.cancel()
     this.#batching = undefined
@@ -66,40 +134,9 @@ export class StdoutOutput {
     } else {
       this.#waiting.push(bytes)
       this.#waitingBytes += bytes.length
+      if (this.#waiting.length === 1) this.#stdout.add(this)
     }
     this.#lines = ''
-    if (!this.#isWriting) this.#writeNext()
-  }
-
-  #writeNext(): void {
-    const [next] = this.#waiting
-    this.#isWriting = next !== undefined
-    if (next === undefined) {
-      this.#settle()
-      return
-    }
-    write(this.#fd, next, (error, written) => {
-      if (error !== null) {
-        this.#retry(error.code ?? 'unknown error')
-        return
-      }
-      this.#failure = undefined
-      this.#waitingBytes -= written
-      if (written < next.length) this.#waiting[0] = next.subarray(written)
-      else this.#waiting.shift()
-      this.#writeNext()
-    })
-  }
-
-  #retry(code: string): void {
-    this.#failure = { code, at: this.#failure?.at ?? clock.now() }
-    const isFull = code === 'EAGAIN'
-    if (!isFull) this.#settle()
-    clock.after(isFull ? FULL_RETRY_MS : FAILED_RETRY_MS, () => this.#writeNext())
-  }
-
-  #settle(): void {
-    for (const resolve of this.#settled.splice(0)) resolve()
   }
 }
 

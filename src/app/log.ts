@@ -21,6 +21,8 @@ import { StdoutOutput } from './log-output.ts'
 type LogVolume = Pick<Config['log'], 'level' | 'requests' | 'sample'>
 
 interface LogOptions extends Readonly<Config['log']> {
+  /** Stands in each line. */
+  readonly instance?: string | undefined
   /** Receives the lines instead of stdout. */
   readonly destination?: Pick<StdoutOutput, 'write'> & Partial<StdoutOutput>
 }
@@ -38,6 +40,8 @@ const MAX_PATH_CHARACTERS = 1_024
 export class Log {
   readonly logger: Logger
   readonly #write: (line: string) => void
+  /** As it stands in the line of a request. */
+  readonly #instance: string
   readonly #destination: Partial<StdoutOutput>
   #volume: LogVolume
   /** Of the last line of a request. */
@@ -49,14 +53,15 @@ export class Log {
   #newlyOmitted = 0
   #telling: clock.Timer | undefined
 
-  constructor({ format, destination = new StdoutOutput(), ...volume }: LogOptions) {
+  constructor({ format, instance, destination = new StdoutOutput(), ...volume }: LogOptions) {
+    this.#instance = instance === undefined ? '' : `,"instance":${quoted(instance)}`
     this.#destination = destination
     this.#volume = volume
     this.#write = (line) => destination.write(format === 'pretty' ? prettyLine(line) : line)
     this.logger = pino(
       {
         level: volume.level,
-        base: null,
+        base: instance === undefined ? null : { instance },
         timestamp: () => `,"time":"${new Date(clock.day()).toISOString()}"`,
         formatters: { level: (label) => ({ level: label }) },
       },
@@ -98,7 +103,7 @@ export class Log {
     const isSuccess = record.code === undefined && record.status < 400
     if (isSuccess && (requests === 'errors' || (sample < 1 && clock.random() >= sample))) return
     if (!record.isAdmitted && code !== undefined && !this.#hasRoomFor(code, record.endedAt)) return
-    this.#write(requestLine(record, level, this.#isoTime(record.endedAt)))
+    this.#write(requestLine(record, level, this.#isoTime(record.endedAt), this.#instance))
   }
 
   /** Writes the line of a WebSocket that has ended. Its handshake had a line of a request. */
@@ -147,9 +152,9 @@ export class Log {
 }
 
 /** One line of ASCII with the fields in this order. */
-function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string): string {
+function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string, instance: string): string {
   const { takenAt, respondedAt } = record
-  let line = `{"level":"${level}","time":"${time}","msg":"request","requestId":${quoted(record.requestId)}`
+  let line = `{"level":"${level}","time":"${time}"${instance},"msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
   if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
   line += `,"method":${quoted(record.method)},"path":${quoted(record.path.slice(0, MAX_PATH_CHARACTERS))},"status":${record.status}`

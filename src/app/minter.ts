@@ -13,7 +13,7 @@ import { call } from '../origin/call.ts'
 import type { Origin } from '../origin/origin.ts'
 import type { Orgs } from '../token/orgs.ts'
 import { USER_AGENT } from '../version.ts'
-import { type Entrance, entranceOf, namingHolders, otherDescriptors, requestIds } from './entrance.ts'
+import { type Entrance, entranceOf, namingHolders, otherDescriptors, ownDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
 import type { LiveRules } from './rules.ts'
 
@@ -57,6 +57,7 @@ export function openMinter(
       allowRemote,
       tls: minter.tls,
       otherDescriptors: otherDescriptors(config),
+      descriptors: ownDescriptors(config),
       tunnels: () => 0,
       observer: events,
     },

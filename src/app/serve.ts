@@ -2,14 +2,18 @@
 
 import { isatty } from 'node:tty'
 import * as clock from '../clock.ts'
-import { loadConfig } from '../config/load.ts'
+import { loadInstances } from '../config/instances.ts'
+import type { LoadedConfig } from '../config/load.ts'
+import { ConfigRefused, InstancesFailed } from '../config/problem.ts'
 import type { Config } from '../config/schema.ts'
 import type { LoadOptions } from '../config/settings-file.ts'
 import { takeInheritedSockets } from '../listener/bind.ts'
 import { readVersion, revision } from '../version.ts'
 import { type App, startApp } from './app.ts'
 import { Log } from './log.ts'
+import { Stdout, StdoutOutput } from './log-output.ts'
 
+/** The addresses are those of the first file. */
 export interface Running extends Pick<App, 'address' | 'adminAddress' | 'minterAddress'> {
   /** Resolves with the exit code: 0 after a drained stop, 1 if connections had to be cut. */
   readonly stopped: Promise<number>
@@ -20,36 +24,78 @@ const LAST_DEADLINE_MS = 5_000
 const STOP_SIGNALS = ['SIGTERM', 'SIGINT', 'SIGQUIT'] as const
 
 /**
- * Starts the proxy. SIGTERM, SIGINT and SIGQUIT stop it, and so does a terminal that closes. SIGHUP reloads.
- * @throws {ConfigRefused}
+ * Starts the proxy; with several files, one for each. SIGTERM, SIGINT and SIGQUIT stop it, and so does a terminal that closes. SIGHUP reloads.
+ * @throws {ConfigRefused | InstancesFailed}
  */
-export async function serve(options: LoadOptions): Promise<Running> {
+export async function serve(options: LoadOptions, files: readonly string[] = []): Promise<Running> {
   const signals = listenForSignals()
   const sockets = takeInheritedSockets(process.env, process.pid)
-  const loaded = await loadConfig(options)
-  const { config, warnings } = loaded
-  const log = new Log(config.log)
-  endOnFault(log)
-  log.logger.info({ version: readVersion(), revision, node: process.versions.node, pid: process.pid }, 'start')
-  const [major = 0] = process.versions.node.split('.').map(Number)
-  if (!isMaintained(major)) log.logger.warn(`Node ${major} gets no security fixes any more: use Node 24 or 26`)
-  for (const warning of warnings) log.logger.warn(warning)
+  if (files.length > 0 && sockets.proxy.length + sockets.admin.length > 0) {
+    const message = 'are for the addresses of one file: remove the .socket unit, or run a process for each file'
+    throw new ConfigRefused([{ at: 'sockets of systemd', source: 'LISTEN_FDS', message }])
+  }
+  const loaded = await loadInstances(files, options)
+  const stdout = new Stdout()
+  const instances = loaded.map((instance) => {
+    const { log } = instance.loaded.config
+    return { ...instance, log: new Log({ ...log, instance: instance.name, destination: new StdoutOutput(stdout) }) }
+  })
+  const logs = instances.map(({ log }) => log)
+  endOnFault(logs)
+  for (const { log, loaded } of instances) tellStart(log, loaded)
   try {
-    const app = await startApp(loaded, log, options, sockets, () => signals.stop('POST /quitquitquit'))
-    tellFallbacks(config, app, log)
-    signals.onReload = () => void app.reload()
-    void notifySystemd(log)
-    const stopped = stopOnSignal(signals, app, config, log).finally(() => log.flush())
-    const isReady = await Promise.race([app.warmed.then(() => true), stopped.then(() => false)])
-    if (isReady) logStarted(config, app, log)
-    return { address: app.address, minterAddress: app.minterAddress, adminAddress: app.adminAddress, stopped }
+    const started = await Promise.allSettled(
+      instances.map(async ({ loaded, log, source }) => {
+        const app = await startApp(loaded, log, source, sockets, () => signals.stop('POST /quitquitquit'))
+        return { app, log, config: loaded.config }
+      }),
+    )
+    const running = started.flatMap((each) => (each.status === 'fulfilled' ? [each.value] : []))
+    const failures = started.flatMap((each) => (each.status === 'rejected' ? [each.reason] : []))
+    const [first] = running
+    if (failures.length > 0 || first === undefined) {
+      await Promise.all(running.map(({ app }) => app.close()))
+      throw failures.length === 1 ? failures[0] : new InstancesFailed(failures)
+    }
+    for (const each of running) tellFallbacks(each)
+    signals.onReload = () => {
+      for (const { app } of running) void app.reload()
+    }
+    void notifySystemd(first.log)
+    const stopped = stopOnSignal(signals, running).finally(() => flush(logs))
+    const telling = running.map(async (each) => {
+      const isReady = await Promise.race([each.app.warmed.then(() => true), stopped.then(() => false)])
+      if (isReady) logStarted(each)
+    })
+    await Promise.all(telling)
+    const { address, minterAddress, adminAddress } = first.app
+    return { address, minterAddress, adminAddress, stopped }
   } finally {
-    await log.flush()
+    await flush(logs)
   }
 }
 
+/** An instance that runs. */
+interface Served {
+  readonly app: App
+  readonly config: Config
+  readonly log: Log
+}
+
+function flush(logs: readonly Log[]): Promise<unknown> {
+  return Promise.all(logs.map((log) => log.flush()))
+}
+
+function tellStart({ logger }: Log, { warnings }: LoadedConfig): void {
+  logger.info({ version: readVersion(), revision, node: process.versions.node, pid: process.pid }, 'start')
+  const [major = 0] = process.versions.node.split('.').map(Number)
+  if (!isMaintained(major)) logger.warn(`Node ${major} gets no security fixes any more: use Node 24 or 26`)
+  for (const warning of warnings) logger.warn(warning)
+}
+
 /** Node listens on 0.0.0.0 in place of [::] if the machine has no IPv6. */
-function tellFallbacks({ listen, admin, minter }: Config, app: App, { logger }: Log): void {
+function tellFallbacks({ app, config, log }: Served): void {
+  const { listen, admin, minter } = config
   const listeners = [
     [listen.address, app.address],
     [admin.address, app.adminAddress],
@@ -57,7 +103,8 @@ function tellFallbacks({ listen, admin, minter }: Config, app: App, { logger }: 
   ] as const
   for (const [wanted, address] of listeners) {
     const isForBoth = typeof wanted === 'object' && wanted.kind === 'tcp' && wanted.host === '::'
-    if (isForBoth && address?.startsWith('0.0.0.0:')) logger.warn({ address }, 'no IPv6 here: listening on IPv4 alone')
+    if (isForBoth && address?.startsWith('0.0.0.0:'))
+      log.logger.warn({ address }, 'no IPv6 here: listening on IPv4 alone')
   }
 }
 
@@ -79,7 +126,7 @@ async function notifySystemd({ logger }: Log): Promise<void> {
 }
 
 /** A supervisor that waits for readiness does not show why it waits, so the log says why. */
-function logStarted(config: Config, app: App, log: Log): void {
+function logStarted({ app, config, log }: Served): void {
   const fields = {
     address: app.address,
     adminAddress: app.adminAddress ?? 'off',
@@ -128,14 +175,25 @@ function listenForSignals() {
   return signals
 }
 
-/** Resolves with the exit code. */
-async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { logger }: Log): Promise<number> {
+const exitAfter = (ms: number) => clock.after(ms, () => process.exit(1))
+
+/** Ends all. Resolves with the worst exit code. */
+async function stopOnSignal(signals: Signals, running: readonly Served[]): Promise<number> {
   const signal = await signals.firstStop
-  const exitAfter = (ms: number) => clock.after(ms, () => process.exit(1))
-  exitAfter(shutdown.delayMs + shutdown.timeoutMs + LAST_DEADLINE_MS)
+  const drains = running.map(({ config: { shutdown } }) => shutdown.delayMs + shutdown.timeoutMs)
+  exitAfter(Math.max(...drains) + LAST_DEADLINE_MS)
+  return Math.max(...(await Promise.all(running.map((each) => stop(each, signal, signals.secondStop)))))
+}
+
+/** Resolves with the exit code. */
+async function stop(
+  { app, config: { shutdown }, log: { logger } }: Served,
+  signal: StopReason,
+  secondStop: Promise<StopReason>,
+): Promise<number> {
   logger.info({ signal, ...shutdown }, 'drain')
   app.setNotReady()
-  const atOnce = signals.secondStop.then(async (second) => {
+  const atOnce = secondStop.then(async (second) => {
     logger.warn({ signal: second }, 'second signal: stopping at once')
     exitAfter(LAST_DEADLINE_MS)
     return (await app.close()) === 0 ? 0 : 1
@@ -150,16 +208,22 @@ async function stopOnSignal(signals: Signals, app: App, { shutdown }: Config, { 
 }
 
 /** After a fault that nobody handled, the state is unknown. The supervisor starts a new process. */
-function endOnFault(log: Log): void {
+function endOnFault(logs: readonly Log[]): void {
   const end = (error: unknown) => {
-    log.logger.fatal({ fault: describeFault(error) }, 'unexpected failure')
-    log.flush().finally(() => process.exit(1))
+    for (const { logger } of logs) logger.fatal({ fault: describeFault(error) }, 'unexpected failure')
+    flush(logs).finally(() => process.exit(1))
   }
   process.on('uncaughtException', end)
   process.on('unhandledRejection', end)
-  process.on('SIGUSR1', () => log.logger.warn('SIGUSR1 ignored: the inspector stays closed'))
+  process.on('SIGUSR1', () => {
+    for (const { logger } of logs) logger.warn('SIGUSR1 ignored: the inspector stays closed')
+  })
   // With an option such as --heapsnapshot-signal, Node listens for it.
-  if (process.listenerCount('SIGUSR2') === 0) process.on('SIGUSR2', () => log.logger.warn('SIGUSR2 ignored'))
+  if (process.listenerCount('SIGUSR2') === 0) {
+    process.on('SIGUSR2', () => {
+      for (const { logger } of logs) logger.warn('SIGUSR2 ignored')
+    })
+  }
   // A reader of stderr that goes away must not end the proxy.
   process.stderr.on('error', () => undefined)
 }

@@ -6,9 +6,11 @@ import { COMMANDS, type CommandDeclaration, type CommandName, helpOf, helpText, 
 type Values = ReturnType<typeof parse>['values']
 
 /** Options that the command does not take are undefined. */
-interface Command extends Readonly<Partial<Omit<Values, 'config' | 'help' | 'version' | 'port'>>> {
+export interface Command extends Readonly<Partial<Omit<Values, 'config' | 'help' | 'version' | 'port'>>> {
   readonly name: CommandName
   readonly file?: string | undefined
+  /** If there are several. */
+  readonly files?: readonly string[] | undefined
   readonly port?: number | undefined
   /** What stands behind the command. */
   readonly operand?: string | undefined
@@ -30,11 +32,13 @@ export function parseArguments(argv: readonly string[]): Command {
   if (values.help === true) return helpFor(name === 'help' ? (operand ?? '') : positionals[0])
   if (values.version === true) return { name: 'version' }
   if (!isCommand(name)) throw new UsageError(`there is no command ${quoted(name)}`)
-  const { options, required = [], operand: expected, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
+  const { options, repeated, required = [], operand: expected, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
   const known: readonly string[] = options
   for (const [option, value] of Object.entries(values)) {
     if (!known.includes(option)) throw new UsageError(`${name} takes no --${option}`)
-    if (value === '') throw new UsageError(`--${option} needs a value`)
+    const given = [value].flat()
+    if (given.includes('')) throw new UsageError(`--${option} needs a value`)
+    if (given.length > 1 && option !== repeated) throw new UsageError(`${name} takes one --${option}`)
   }
   if (name === 'help') return helpFor(operand)
   const surplus = expected === undefined ? operand : more[0]
@@ -46,8 +50,9 @@ export function parseArguments(argv: readonly string[]): Command {
     const or = insteadOfOperand === undefined ? '' : ` or --${insteadOfOperand}`
     throw new UsageError(`${name} needs ${expected}${or}`)
   }
-  const { config: file, help: _, version: __, port, ...others } = values
-  return { name, file, ...others, operand, port: port === undefined ? undefined : portOf(port) }
+  const { config: files = [], help: _, version: __, port, ...others } = values
+  const named = files.length > 1 ? { files } : { file: files[0] }
+  return { name, ...named, ...others, operand, port: port === undefined ? undefined : portOf(port) }
 }
 
 function helpFor(name: string | undefined): Command {

@@ -3,7 +3,8 @@
 import { openFleet } from '../app/fleet.ts'
 import { openMinterSource } from '../app/minter.ts'
 import { LiveConnections, openMintOrigin, openTokenEndpoint } from '../app/origin.ts'
-import { type LoadedConfig, loadConfig } from '../config/load.ts'
+import { loadInstances } from '../config/instances.ts'
+import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
 import { type Setting, settings } from '../config/settings.ts'
 import type { Environment } from '../config/settings-file.ts'
@@ -13,14 +14,26 @@ import { AppCredentials } from '../token/app-credentials.ts'
 import { AppKey } from '../token/app-key.ts'
 import { endpointText } from '../token/token-request.ts'
 import type { SettledMint } from '../token/token-source.ts'
+import type { Command } from './arguments.ts'
 
 /** Resolves with the exit code. @throws {ConfigRefused} */
 export async function check(
-  command: { readonly file?: string | undefined; readonly mint?: string | undefined },
+  command: Pick<Command, 'file' | 'files'> & { readonly mint?: string | undefined },
   env: Environment,
   print: (text: string) => unknown = (text) => process.stdout.write(text),
 ): Promise<0 | 1> {
-  const loaded = await loadConfig({ file: command.file, env, refusesEnded: true })
+  const { file, files, mint } = command
+  const instances = await loadInstances(files ?? [], { file, env, refusesEnded: true })
+  let exitCode: 0 | 1 = 0
+  for (const { name, loaded } of instances) {
+    if (name !== undefined) print(`${loaded === instances[0]?.loaded ? '' : '\n'}--- ${name}\n`)
+    if (!(await checkOne(loaded, mint, print))) exitCode = 1
+  }
+  return exitCode
+}
+
+/** Resolves with false if a mint failed. */
+async function checkOne(loaded: LoadedConfig, mint: string | undefined, print: (text: string) => unknown) {
   const { config, warnings } = loaded
   print(renderSettings(loaded))
   print(`\n${warnings.map((warning) => `warning: ${warning}\n`).join('')}`)
@@ -34,10 +47,10 @@ export async function check(
     // No reason to fail: the proxy starts and serves without it.
     print(`\nfleet.store: ${loaded.given.get('fleet.store')?.text} ${found}\n`)
   }
-  if (command.mint === undefined) return 0
-  const { lines, isGood } = await tryMint(command.mint, config)
+  if (mint === undefined) return true
+  const { lines, isGood } = await tryMint(mint, config)
   print(`\nmint: ${lines.join('\n  ')}\n`)
-  return isGood ? 0 : 1
+  return isGood
 }
 
 /** Three aligned columns in the order of the declaration. */

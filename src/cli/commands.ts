@@ -3,13 +3,20 @@
 export interface OptionDeclaration {
   readonly type: 'string' | 'boolean'
   readonly short?: string
+  readonly multiple?: boolean
   /** Stands for the value in help texts: `FILE` completes to files. */
   readonly value?: string
   readonly says: string
 }
 
 export const OPTIONS = {
-  config: { type: 'string', short: 'c', value: 'FILE', says: 'the configuration file; OAP_CONFIG names it, too' },
+  config: {
+    type: 'string',
+    short: 'c',
+    multiple: true,
+    value: 'FILE',
+    says: 'the configuration file; OAP_CONFIG names it, too',
+  },
   mint: { type: 'string', value: 'ORG', says: 'get one real token for this Org, and print the outcome' },
   json: { type: 'boolean', says: 'print JSON' },
   yaml: { type: 'boolean', says: 'print only the settings that follow, as a configuration file' },
@@ -30,6 +37,8 @@ export type OptionName = keyof typeof OPTIONS
 export interface CommandDeclaration {
   readonly says: string
   readonly options: readonly OptionName[]
+  /** The option that may be given several times. */
+  readonly repeated?: OptionName
   /** Options that must be given. */
   readonly required?: readonly OptionName[]
   /** The one argument behind the command. */
@@ -39,8 +48,16 @@ export interface CommandDeclaration {
 }
 
 export const COMMANDS = {
-  serve: { says: 'run the proxy (the default command)', options: ['config'] },
-  check: { says: 'check the settings, and print each with its source', options: ['config', 'mint'] },
+  serve: {
+    says: 'run the proxy (the default); with several files, one for each',
+    options: ['config'],
+    repeated: 'config',
+  },
+  check: {
+    says: 'check the settings, and print each with its source',
+    options: ['config', 'mint'],
+    repeated: 'config',
+  },
   explain: {
     says: 'say what would happen to a request; nothing is sent',
     options: ['config', 'org', 'caller'],
@@ -91,12 +108,12 @@ then the file of -c, --config (YAML), then defaults. Three have no default:
 
 /** `org-access-proxy check [-c FILE] [--mint ORG]`. */
 export function usageOf(name: CommandName): string {
-  const { options, required = [], operand, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
+  const { options, repeated, required = [], operand, insteadOfOperand }: CommandDeclaration = COMMANDS[name]
   const shown = options
     .filter((option) => option !== insteadOfOperand)
     .map((option) => {
       const text = optionText(option)
-      return required.includes(option) ? text : `[${text}]`
+      return required.includes(option) ? text : `[${text}]${option === repeated ? '...' : ''}`
     })
   const last = insteadOfOperand === undefined ? operand : `${operand} | ${optionText(insteadOfOperand)}`
   return ['org-access-proxy', name, ...shown, ...(last === undefined ? [] : [last])].join(' ')

@@ -1,6 +1,6 @@
 /** Errors that end the program before it runs, as lines for people, and the exit code. */
 
-import { ConfigRefused } from '../config/problem.ts'
+import { ConfigRefused, InstancesFailed } from '../config/problem.ts'
 import { UsageError } from './arguments.ts'
 
 /** EX_CONFIG of sysexits.h: the configuration was refused. */
@@ -16,6 +16,10 @@ const REMEDIES: Readonly<Record<string, string>> = {
 
 export function explainStartupFailure(error: unknown): { readonly text: string; readonly exitCode: number } {
   if (error instanceof ConfigRefused) return { text: `${error.message}\n`, exitCode: EXIT_CONFIG }
+  if (error instanceof InstancesFailed) {
+    const each = error.failures.map(explainStartupFailure)
+    return { text: each.map(({ text }) => text).join(''), exitCode: Math.max(...each.map(({ exitCode }) => exitCode)) }
+  }
   if (error instanceof UsageError) return { text: `${error.message}\n`, exitCode: 1 }
   const { message, code = '' }: NodeJS.ErrnoException = error instanceof Error ? error : new Error('unexpected failure')
   const remedy = REMEDIES[code]

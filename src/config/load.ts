@@ -93,6 +93,7 @@ async function load(
     app: running === undefined ? app : running.app,
     learnsStatuses: running?.learnsStatuses ?? draft.given.get('tokens.rejectedStatuses')?.source === 'default',
     proxies,
+    instances: options.instances ?? 1,
   }
   reportRisks(config, warn)
   const warnings = [...environmentWarnings(env, config.origin.proxyFromEnv), ...draft.warnings]

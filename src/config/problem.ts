@@ -52,6 +52,16 @@ export class ConfigRefused extends Error {
   }
 }
 
+/** What kept each of several instances in one process from starting. */
+export class InstancesFailed extends Error {
+  readonly failures: readonly unknown[]
+
+  constructor(failures: readonly unknown[]) {
+    super(failures.join('\n'))
+    this.failures = failures
+  }
+}
+
 export function describeProblem({ at, source, message }: Problem): string {
   return `${at} (${source}): ${message}`
 }

@@ -441,6 +441,8 @@ export interface Config extends Settings {
   readonly learnsStatuses: boolean
   /** Undefined unless `origin.proxyFromEnv`. */
   readonly proxies: ProxyVariables | undefined
+  /** They share what the system gives to a process, such as descriptors. */
+  readonly instances: number
 }
 
 /** The proxies that the environment names. */

@@ -20,6 +20,8 @@ export interface LoadOptions {
   readonly env: Environment
   /** Relative paths in the file begin here. If undefined: in the folder of the file. */
   readonly folder?: string | undefined
+  /** In this process; 1 by default. */
+  readonly instances?: number
   /** Refuses certificates that have ended; otherwise only where they would replace one that has not. */
   readonly refusesEnded?: boolean
 }

@@ -9,7 +9,8 @@ const OWN_DESCRIPTORS = 40
 /** The next refusal after so long a pause is told anew. */
 const TOLD_AGAIN_AFTER_MS = 10_000
 
-function descriptorLimit(): number {
+/** Of this process. */
+export function descriptorLimit(): number {
   if (process.platform !== 'linux') return Number.POSITIVE_INFINITY
   const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
   return Number(limit ?? Number.POSITIVE_INFINITY)

@@ -30,6 +30,8 @@ export interface ListenerOptions extends WaitLimits {
   readonly maxHeadSizeBytes: number
   /** Descriptors that other connections may need: those to the service and the endpoint, and those of another listener. */
   readonly otherDescriptors: number
+  /** How many this instance may use. By default, all of the process. */
+  readonly descriptors?: number | undefined
   /** WebSockets that are open to the service. */
   readonly tunnels: () => number
   readonly observer: ListenerObserver
@@ -61,7 +63,12 @@ export class Listener implements ConnectionOwner {
         handshakeFailed: (failure) => options.observer.handshakeFailed(failure),
       })
     }
-    this.limit = new ConnectionLimit(options.maxConnections, options.otherDescriptors, options.tunnels)
+    this.limit = new ConnectionLimit(
+      options.maxConnections,
+      options.otherDescriptors,
+      options.tunnels,
+      options.descriptors,
+    )
   }
 
   /** Resolves with the address as it stands in a URL, or `off`. */

@@ -9,6 +9,8 @@ import { cp } from 'node:fs/promises'
 import { dirname } from 'node:path/posix'
 import { describe, expect, test } from 'vitest'
 import { parse, parseAllDocuments } from 'yaml'
+import { parseArguments } from '../../../src/cli/arguments.ts'
+import { loadInstances } from '../../../src/config/instances.ts'
 import { loadConfig } from '../../../src/config/load.ts'
 import { makeFolder } from '../../support/folder.ts'
 import { lacks, programPath } from '../../support/programs.ts'
@@ -348,6 +350,32 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
     const example = parse(readProjectFile('examples/services/entra-federated.yaml'))
     expect(parse(readFile('federated/proxy.yaml'))).toMatchObject(example)
     expect(example.tokens.assertionFile).toBe(`${mountPath}/${path}`)
+  })
+
+  test('with several services, one sidecar has a file and a Secret for each, which exist and share no address', async () => {
+    const made = render('services')
+    const pod = podIn(made, 'example-app')
+    const [proxy, app] = containersOf(pod)
+    const { data } = made.find(({ kind }) => kind === 'ConfigMap')
+    await using folder = await makeFolder()
+    const secret = await folder.write('secret', 'only-for-this-test')
+    const write = (path: string) => {
+      const text: string = data[path.replace('/etc/org-access-proxy/', '')]
+      const [, mounted = ''] = /appSecretFile: (\S+)\/app-secret/.exec(text) ?? []
+      expect(proxy.volumeMounts.map(({ mountPath }: Yaml) => mountPath)).toContain(mounted)
+      return folder.write(path.replaceAll('/', '-'), text.replace(/appSecretFile: .*/, `appSecretFile: ${secret}`))
+    }
+    const { files = [] } = parseArguments(proxy.args)
+    const instances = await loadInstances(await Promise.all(files.map(write)), { env: {} })
+    const ports = instances.map(({ loaded: { config } }) => [config.listen.address, config.admin.address])
+    expect(ports.flat()).toMatchObject([{ port: 8080 }, { port: 9090 }, { port: 8081 }, { port: 9091 }])
+    expect(proxy.ports.map(({ containerPort }: Yaml) => containerPort)).toEqual([9090, 9091])
+    expect(app.env.map(({ value }: Yaml) => value)).toEqual(['http://localhost:8080', 'http://localhost:8081'])
+    const mounts: Yaml[] = proxy.volumeMounts
+    const secrets = pod.volumes.filter(({ name }: Yaml) => mounts.some((mount) => mount.name === name)).slice(1)
+    expect(secrets.map((volume: Yaml) => volume.secret)).toEqual(
+      ['github', 'entra'].map((name) => ({ secretName: `org-access-proxy-${name}`, defaultMode: 0o440 })),
+    )
   })
 
   test('the helper of SPIFFE writes the files that the configuration names', () => {

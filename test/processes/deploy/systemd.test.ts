@@ -2,6 +2,7 @@
 
 import { spawnSync } from 'node:child_process'
 import { describe, expect, test } from 'vitest'
+import { parseArguments } from '../../../src/cli/arguments.ts'
 import { loadConfig } from '../../../src/config/load.ts'
 import { duration } from '../../../src/config/types.ts'
 import { makeFolder } from '../../support/folder.ts'
@@ -81,6 +82,20 @@ test('several processes share the socket, and have admin listeners of their own'
   expect(several.get('Sockets')).toEqual(['org-access-proxy.socket'])
   expect(several.get('Environment')).toContainEqual('OAP_ADMIN_ADDRESS=localhost:909%i')
   expect(several.get('RuntimeDirectory')).toEqual(['', 'org-access-proxy-%i'])
+})
+
+test('one process for several services has a file and a credential for each, and no setting in the environment', () => {
+  const services = sectionOf(readProjectFile('deploy/systemd/services.service.conf'), 'Service')
+  const [reset, start = ''] = services.get('ExecStart') ?? []
+  const [, ...args] = start.split(' ')
+  const [several, one] = [args, only('ExecStart')?.split(' ').slice(1) ?? []].map((words) => words.slice(0, 3))
+  expect([reset, several]).toEqual(['', one])
+  const { name, files = [] } = parseArguments(args.slice(2))
+  expect([name, files]).toEqual(['serve', ['/etc/org-access-proxy/github.yaml', '/etc/org-access-proxy/entra.yaml']])
+  const credentials = ['github', 'entra'].map((each) => `${each}-secret:/etc/org-access-proxy/${each}-secret`)
+  expect(services.get('LoadCredential')).toEqual(['', ...credentials])
+  const kept = service.get('Environment')?.filter((assignment) => !assignment.startsWith('OAP_'))
+  expect(services.get('Environment')).toEqual(['', ...(kept ?? [])])
 })
 
 test.skipIf(lacks('systemd-analyze'))('systemd-analyze accepts it', async () => {

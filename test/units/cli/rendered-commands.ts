@@ -59,8 +59,8 @@ complete -o filenames -F _org_access_proxy org-access-proxy
 export function renderZsh(): string {
   const commands = COMMAND_NAMES.map((name) => `    '${name}:${quotedForZsh(COMMANDS[name].says)}'`)
   const cases = COMMAND_NAMES.map((name) => {
-    const { options, operand }: CommandDeclaration = COMMANDS[name]
-    const specs = [...options, 'help' as const].map(zshSpec)
+    const { options, operand, repeated }: CommandDeclaration = COMMANDS[name]
+    const specs = [...options, 'help' as const].map((option) => zshSpec(option, option === repeated))
     const last = operand === undefined ? [] : [`':request:'`]
     return `    ${name}) _arguments ${[...specs, ...last].join(' ')} ;;`
   })
@@ -73,7 +73,7 @@ ${commands.join('\n')}
   )
   if (( CURRENT == 2 )); then
     _describe command commands
-    _arguments ${(['config', 'help', 'version'] as const).map(zshSpec).join(' ')}
+    _arguments ${(['config', 'help', 'version'] as const).map((option) => zshSpec(option)).join(' ')}
     return
   fi
   local name=$words[2]
@@ -87,11 +87,12 @@ _org_access_proxy "$@"
 `
 }
 
-function zshSpec(name: OptionName): string {
+function zshSpec(name: OptionName, isRepeated = false): string {
   const { short, value, says } = declarationOf(name)
   const takes = value === undefined ? '' : `:${value}:${value === 'FILE' ? '_files' : ''}`
   const text = `[${quotedForZsh(says)}]${takes}`
-  return short === undefined ? `'--${name}${text}'` : `'(-${short} --${name})'{-${short},--${name}}'${text}'`
+  const others = isRepeated ? '*' : `(-${short} --${name})`
+  return short === undefined ? `'--${name}${text}'` : `'${others}'{-${short},--${name}}'${text}'`
 }
 
 const quotedForZsh = (text: string) => text.replaceAll(/[:[\]]/g, '\\$&').replaceAll("'", `'\\''`)
