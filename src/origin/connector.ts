@@ -49,26 +49,12 @@ interface SocketReader {
 /** TCP keep-alive finds peers that vanished without closing. */
 const KEEP_ALIVE_PROBE_MS = 60_000
 
-/** A TLS session is resumed without another look at the certificate, so only under the certificates that verified it. */
-interface Resumption {
-  readonly context: SecureContext | undefined
-  session?: Buffer | undefined
-  /** None is kept before. Monotonic milliseconds. */
-  keptFrom: number
-}
-
-/** After a session was refused, none is kept for so long. Until then, each handshake is a whole one. */
-const WITHOUT_SESSION_MS = 600_000
-
 export class Connector {
   readonly #options: ConnectorOptions
   readonly #isSecure: boolean
   readonly #host: string
   readonly #port: number
   readonly #addresses: Addresses
-  #resumption: Resumption = { context: undefined, keptFrom: 0 }
-  /** Those that offer a session in their handshake. */
-  readonly #offering = new WeakSet<Socket>()
 
   constructor(options: ConnectorOptions) {
     const { protocol, hostname, port } = options.baseUrl
@@ -109,43 +95,27 @@ export class Connector {
     }
     const handshake = (secure: Socket, carrier?: Socket) => {
       socket = secure
-      const failed = (error: Error) => {
-        if (isOver || socket !== secure) return
-        const hasOffered = this.#dropSessionOf(secure)
-        // A connection that only breaks off is for others to repeat.
-        if (!hasOffered || originError(error).code !== 'tls_protocol_error') return finish(error)
-        socket = undefined
-        giveUpOpening()
-        secure.destroy()
-        begin()
-      }
       secure.once('secureConnect', () => finish(secure, carrier))
-      secure.on('error', failed)
+      secure.on('error', finish)
       // If the peer closes during the TLS handshake, `close` is the only event.
-      secure.once('close', () => failed(new OriginError('connection_terminated', 'closed while connecting')))
+      secure.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
     }
-    const timer = clock.after(connectTimeoutMs, () => {
-      if (socket !== undefined) this.#dropSessionOf(socket)
-      finish(tooLate(tunnel))
-    })
+    const timer = clock.after(connectTimeoutMs, () => finish(tooLate(tunnel)))
     const secureCarrier = (carrier: Socket | Error) => {
       if (carrier instanceof Error) finish(carrier)
       else handshake(this.#secure({ socket: carrier, host: this.#host }), carrier)
     }
-    const begin = () => {
-      if (tunnel !== undefined) giveUpOpening = tunnel.open(this.#isSecure ? secureCarrier : finish)
-      else if (!this.#isSecure) giveUpOpening = this.#connect((route) => net.connect(route), finish, reader)
-      else if (mayBecomeTunnel) giveUpOpening = this.#connect((route) => net.connect(route), secureCarrier)
-      else {
-        giveUpOpening = this.#connect(
-          // `tls.connect` ignores two of the options.
-          (route) => this.#secure(route).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS),
-          (result) => (result instanceof Error ? finish(result) : handshake(result)),
-          reader,
-        )
-      }
+    if (tunnel !== undefined) giveUpOpening = tunnel.open(this.#isSecure ? secureCarrier : finish)
+    else if (!this.#isSecure) giveUpOpening = this.#connect((route) => net.connect(route), finish, reader)
+    else if (mayBecomeTunnel) giveUpOpening = this.#connect((route) => net.connect(route), secureCarrier)
+    else {
+      giveUpOpening = this.#connect(
+        // `tls.connect` ignores two of the options.
+        (route) => this.#secure(route).setNoDelay(true).setKeepAlive(true, KEEP_ALIVE_PROBE_MS),
+        (result) => (result instanceof Error ? finish(result) : handshake(result)),
+        reader,
+      )
     }
-    begin()
     return () => finish()
   }
 
@@ -171,34 +141,16 @@ export class Connector {
     )
   }
 
-  /** Without a server name, Node checks the certificate against `host`. */
+  /** Without a server name, Node checks the certificate against `host`. Each handshake is a whole one: no session is resumed. */
   #secure(transport: ConnectionOptions): TLSSocket {
     const { secureContext } = this.#options
-    if (secureContext !== this.#resumption.context) this.#resumption = { context: secureContext, keptFrom: 0 }
-    const resumption = this.#resumption
-    const { session } = resumption
-    const socket = tls.connect({
+    return tls.connect({
       ...transport,
       servername: serverNameOf(this.#host),
       ALPNProtocols: ['http/1.1'],
       rejectUnauthorized: true,
       ...(secureContext === undefined ? NO_RENEGOTIATION : { secureContext }),
-      ...(session && { session }),
     })
-    if (session !== undefined) this.#offering.add(socket)
-    return socket.on('session', (given) => {
-      if (clock.now() >= resumption.keptFrom) resumption.session = given
-    })
-  }
-
-  /** The handshake of `socket` has failed. Returns true if it offered a session: without one, it may succeed. */
-  #dropSessionOf(socket: Socket): boolean {
-    const hasOffered = this.#offering.has(socket)
-    if (hasOffered) {
-      this.#resumption.session = undefined
-      this.#resumption.keptFrom = clock.now() + WITHOUT_SESSION_MS
-    }
-    return hasOffered
   }
 }
 
