@@ -102,6 +102,9 @@ function notLinked(tokenEndpointStatus: number | undefined, { note }: TokenError
   return new TokenError('org_access_refused', says, { tokenEndpointStatus, trouble: 'credentials', note })
 }
 
+/** A proxy like this one gives no token to its clients. */
+const REFUSED_BY_PROXY = 'org-access-proxy; error=http_request_denied; details="token_endpoint_refused"'
+
 /** Statuses by which a server says that it has no such call. The token endpoint itself may mean the org by 404. */
 const NO_SUCH_CALL: readonly number[] = [400, 404, 405, 411, 415]
 
@@ -150,6 +153,11 @@ export class AnswerReader {
     if (status < 400) {
       const host = hostOf(fieldValue(fields, 'location'), endpointBase(this.#options), asked?.secrets)
       return failure('token_response_invalid', ` to ${url}: a redirect${host}, which is not followed`, refusal)
+    }
+    if (fieldValue(fields, 'proxy-status').includes(REFUSED_BY_PROXY)) {
+      const says =
+        'that is the answer of an org-access-proxy, not of the service: correct baseUrl, which leads to a proxy'
+      return failure('token_response_invalid', ` to ${url}: ${says}`, refusal)
     }
     // RFC 6749 §5.2
     if (status === 401 || (status === 400 && memberOf(readJson(content), 'error') === 'invalid_client')) {

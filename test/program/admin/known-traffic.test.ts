@@ -112,6 +112,15 @@ test('a purged token is minted anew by the next request; evicted tokens are coun
   expect(service.tokens.mintsOf('d')).toHaveLength(2)
 })
 
+test('a baseUrl that leads to a proxy is told as such, and not as an Org that is not linked', async () => {
+  await using service = await startService()
+  await using proxy = await startProxy(service, { 'listen.address': 'localhost:0' })
+  await using wrong = await startProxy(service, { baseUrl: `http://localhost:${proxy.port}` })
+  const { status, content } = await request(wrong.port, get('/v2/x', 'acme'))
+  const says = 'is the answer of an org-access-proxy, not of the service: correct baseUrl, which leads to a proxy'
+  expect([status, JSON.parse(content.toString()).detail]).toEqual([502, expect.stringContaining(says)])
+})
+
 test('the problem and the log name a wrong address; the log also names the request', async () => {
   const { service, proxy } = await startBoth({ mint: () => ({ status: 404, content: '<h1>Not Found</h1>' }) }, ADMIN)
   const response = await request(proxy.port, get('/v2/x', 'acme'))
