@@ -23,6 +23,8 @@ export const GROUNDS = [
   'standing still',
   'ends in a closing pool',
   'purges and mints',
+  'late rejections',
+  'a crowded endpoint',
 ] as const
 
 export type Ground = (typeof GROUNDS)[number]
@@ -275,6 +277,26 @@ class GroundAuthor {
             what: 'purge' as const,
             org: random.whole(0, 1),
           })),
+        }
+      case 'late rejections': {
+        // The service takes longer to reject the former token than its successor counts as accepted lately.
+        const revokedAt = random.between(500, 1_500)
+        const answer = () => ({ afterMs: random.between(5_500, 9_000) })
+        return {
+          limits: { settleTimeMs: random.pick([0, 500]), responseTimeoutMs: 12_000 },
+          clients: [
+            this.#poller(0, 0, 1),
+            ...this.#each(3, () => ({ ...this.#poller(0, 0, 1, answer), at: revokedAt + random.between(20, 60) })),
+            { ...this.#poller(0, 0, 1), at: revokedAt + 100 },
+          ],
+          operator: [{ at: revokedAt, what: 'revoke', org: 0 }],
+        }
+      }
+      case 'a crowded endpoint':
+        return {
+          limits: { mintTimeoutMs: 1_000, mintConcurrency: random.whole(1, 3), mintRate: 100 },
+          tokens: { ...this.#lives(100, HOUR_MS), answerMs: [20, 200] },
+          clients: this.#each(100, (org) => ({ ...this.#poller(org, 0, 1), at: random.between(0, 3_000) })),
         }
     }
   }

@@ -136,12 +136,14 @@ export function judgeRules(stage: Stage): void {
 }
 
 /** Tokens that nobody ended are not replaced again and again. */
-function judgeGoodTokens({ story, service, violate, world }: Stage): void {
+function judgeGoodTokens({ story, service, violate, world, outcomes }: Stage): void {
   const { tokens, limits } = story
   const isKnown = tokens.lagMs + slowestMs(story) < limits.settleTimeMs || tokens.lagMs === 0
   const isEndless = Math.min(...tokens.livesMs) > 1_000_000 && limits.lifetimeMs === undefined
-  const isApt = isUndisturbed(story) && isKnown && isEndless && !tokens.hasOneLive && tokens.deaf === undefined
-  if (!isApt || tokens.wrongSecretUntil > 0 || story.operator.length > 0) return
+  const revoked = story.operator.flatMap((step) => (step.what === 'revoke' ? step.org : []))
+  const isOurs = isUndisturbed({ ...story, operator: story.operator.filter(({ what }) => what !== 'revoke') })
+  const isApt = isOurs && isKnown && isEndless && !tokens.hasOneLive && tokens.deaf === undefined
+  if (!isApt || tokens.wrongSecretUntil > 0) return
   const from = new Map<number, number>()
   const count = new Map<number, number>()
   for (const { org, at } of service.mints) {
@@ -150,7 +152,10 @@ function judgeGoodTokens({ story, service, violate, world }: Stage): void {
   }
   for (const [org, mints] of count) {
     const lastedMs = world.now - (from.get(org) ?? 0)
-    const most = 1 + USELESS_MINTS_MS.filter((ms) => ms <= lastedMs).length
+    // Only a row of other answers costs mints of good tokens.
+    const hasRows = outcomes().some(({ plan }) => plan.org === org && plan.answer.status >= 300)
+    const useless = hasRows ? USELESS_MINTS_MS.filter((ms) => ms <= lastedMs).length : 0
+    const most = 1 + useless + revoked.filter((each) => each === org).length
     if (mints > most)
       violate('good tokens are kept', `org-${org}: ${mints} mints in ${(lastedMs / 1_000).toFixed(0)} s`)
   }
