@@ -142,7 +142,7 @@ export const OF_ORACLES = [
   {
     name: 'a rejection is not noted',
     oracle: 'the status is what the service says',
-    edits: [['admin/status.ts', `if (tokens.minting === 'rejected' || tokens.rejectedAt >= 0) return 'rejected'`, '']],
+    edits: [['token/org.ts', `if (this.isBeingReplaced || this.rejectedAt >= 0) return 'rejected'`, '']],
   },
   {
     name: 'a drain that waits for ever',
