@@ -1,5 +1,6 @@
 /** Several instances in one process: each serves its own service, and only the start and the stop are common. */
 
+import { spawn } from 'node:child_process'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
@@ -8,9 +9,9 @@ import { eventually, Gate } from '../../support/changes.ts'
 import { type Folder, makeFolder } from '../../support/folder.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import { freePort, listening } from '../../support/listening.ts'
-import { request } from '../../support/raw-client.ts'
+import { RawClient, request } from '../../support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../../support/service.ts'
-import { spawnProxy } from '../../support/spawn-proxy.ts'
+import { MAIN, SpawnedProxy, spawnProxy } from '../../support/spawn-proxy.ts'
 
 const NAMES = ['github', 'entra']
 
@@ -136,6 +137,20 @@ test('a problem in one refuses all', async () => {
     [],
     [expect.stringMatching(/^OAP_TOKENS/), expect.stringMatching(/^bogus/)],
   ])
+})
+
+test('each has its share of the file descriptors', async () => {
+  const { one, other, args } = await makeBoth()
+  const child = spawn('/bin/sh', ['-c', 'ulimit -n 200; exec "$@"', 'sh', process.execPath, MAIN, ...args], { env: {} })
+  await using proxy = new SpawnedProxy(child)
+  for (const name of NAMES) await proxy.waitForLine(new RegExp(`"instance":"${name}".*"msg":"ready"`))
+  for (let i = 0; i < 40; i++) {
+    const client = await RawClient.connect(one.port)
+    onTestFinished(() => client[Symbol.asyncDispose]())
+  }
+  // Of 100, the process needs some, and half of the rest is for connections to the service.
+  await proxy.waitForLine(/"instance":"github","connections":30,"limit":"the limit of open files/)
+  expect((await request(other.port, get('/v2/x', 'acme'))).status).toBe(200)
 })
 
 test('check shows each', async () => {
