@@ -97,9 +97,9 @@ export class MinterSource implements TokenSource {
     const now = clock.now()
     // Its age was true at some instant of the call, and is rounded; and no token may be used past its stated end.
     const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)
-    const lifeMs = (given.statedLifeMs ?? Number.POSITIVE_INFINITY) - (now - startedAt) - ROUNDING_MS
-    const hasEnded = lifeMs <= now - mintedAt // on the way: then the service decides
-    const token = new AccessToken(given.token, mintedAt, hasEnded ? undefined : lifeMs)
+    const statedLifeMs = given.statedLifeMs ?? Number.POSITIVE_INFINITY
+    const lifeMs = Math.max(0, statedLifeMs - (now - startedAt) - ROUNDING_MS)
+    const token = new AccessToken(given.token, mintedAt, lifeMs)
     this.#ids.set(token, given.id)
     this.#found({})
     return token
