@@ -159,6 +159,25 @@ describe('waiting', () => {
     expect(await obtain()).toEqual({ token, result: 'hit' })
   })
 
+  test('the time for which the process stood still is not charged', async () => {
+    const waits: number[] = []
+    const wait = <T>(ms: number, work?: Promise<T>) => {
+      waits.push(ms)
+      return work ?? Promise.resolve(undefined)
+    }
+    const { source, clock, request, obtain } = setUp({ wait, runningTime: () => 0 })
+    const asked = request()
+    const first = obtain(ACME, asked)
+    clock.advance(50_000)
+    await source.last.issue()
+    await first
+    clock.advance(10_000)
+    const repeat = asked.token.judge({ status: 401, rawFields: [] })
+    await source.last.issue()
+    await repeat
+    expect(waits).toEqual([60_000, 60_000])
+  })
+
   test('a call is awaited as long as anybody is still there', async () => {
     const { source, request } = setUp()
     const [one, other] = [request(), request()]
