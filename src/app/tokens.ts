@@ -104,6 +104,7 @@ export class TokenSide implements Part {
         sharesTokens: fleet !== undefined || url !== undefined,
         maxWaiting: Math.max(1, Math.floor(config.listen.maxInFlight / 2)),
         observer: events,
+        whyLate: () => this.mints.rejection,
       },
       fleet?.inFrontOf(this.mints) ?? this.mints,
     )

@@ -86,7 +86,7 @@ export class Mints implements TokenSource {
       const leave = await this.#queue.enter({ isTroubled, isAhead: isAhead(reason), awaitedBy, longestMs })
       if (leave === undefined) {
         if (failure !== undefined) this.#noteFailure(org, failure, options)
-        throw failure ?? (this.isAppUnknown ? this.#rejection : undefined) ?? OVER_BUDGET
+        throw failure ?? this.rejection ?? OVER_BUDGET
       }
       try {
         const withinMs = failure === undefined ? undefined : restMs()
@@ -137,6 +137,11 @@ export class Mints implements TokenSource {
     const isOfTwo = this.#otherRejected !== undefined && now - this.#otherRejected.at < MEMORY_MS
     const isAgain = reason === 'warm' && this.#orgs().peek(org)?.troubleAt(now)?.error.trouble === 'credentials'
     if (isOfTwo && !isAgain) this.#rejectedUntil = now + REJECTED_MS
+  }
+
+  /** All calls since the start were answered 401: the error of whoever waits in vain for a turn, which are few. */
+  get rejection(): TokenError | undefined {
+    return this.#answers === 'credentials' ? this.#rejection : undefined
   }
 
   /** All calls since the start were answered 401, for two Orgs or more: nobody waits but for one call a second, which tells when that ends. */

@@ -18,6 +18,8 @@ export interface OrgsOptions extends TokenRules {
   /** Requests that may wait for a first token at once; half of them for one Org. Eight may always. */
   readonly maxWaiting: number
   readonly observer?: TokenObserver | undefined
+  /** Why a request has waited in vain, if something is known. */
+  readonly whyLate?: () => TokenError | undefined
   /** Monotonic milliseconds, the clock of the token source. */
   readonly now?: () => number
   /** The same, without the time for which the process stood still. */
@@ -28,6 +30,7 @@ export interface OrgsOptions extends TokenRules {
   readonly random?: () => number
 }
 
+const TOO_LATE = 'The request waited for a token for as long as it may.'
 const NO_PLACE = 'Too many requests wait for tokens.'
 const ORG_SHARE = 2
 /** A small `listen.maxInFlight` keeps no cold Org out. */
@@ -45,6 +48,7 @@ export class Orgs {
   readonly #source: TokenSource
   readonly #maxOrgs: number
   readonly #maxWaiting: number
+  readonly #whyLate: OrgsOptions['whyLate']
   /** Those that have a token. `get` counts as use, `peek` does not. */
   readonly #withToken: LRUCache<OrgId, Org>
   /** The others: requests wait for them, or their calls failed. Those that were in trouble last are last. */
@@ -60,6 +64,7 @@ export class Orgs {
     this.observer = observer
     this.#maxOrgs = maxOrgs
     this.#maxWaiting = options.maxWaiting
+    this.#whyLate = options.whyLate
     this.now = options.now ?? clock.now
     this.runningTime = options.runningTime ?? clock.runningTime
     this.day = options.day ?? clock.day
@@ -163,7 +168,7 @@ export class Orgs {
     try {
       const token = await this.wait(mostMs, mint.token)
       if (token !== undefined) return token
-      throw new TokenError('token_endpoint_timeout', 'The request waited for a token for as long as it may.')
+      throw this.#whyLate?.() ?? new TokenError('token_endpoint_timeout', TOO_LATE)
     } finally {
       mint.waiters.delete(waiter)
     }

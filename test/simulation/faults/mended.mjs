@@ -74,7 +74,7 @@ export const MENDED = [
     name: 'with a wrong secret at the start, requests wait',
     edits: [
       ['token/mints.ts', 'this.isAppUnknown ? 1 : Number.POSITIVE_INFINITY', 'Number.POSITIVE_INFINITY'],
-      ['token/mints.ts', '(this.isAppUnknown ? this.#rejection : undefined) ?? OVER_BUDGET', 'OVER_BUDGET'],
+      ['token/mints.ts', 'this.rejection ?? OVER_BUDGET', 'OVER_BUDGET'],
     ],
   },
   {

@@ -81,7 +81,7 @@ class World {
     this.endpoint = new Endpoint(mintTimeoutMs)
     const usual = { ...ORGS_OPTIONS, mintConcurrency: 32, mintRate: 10_000 }
     this.mints = new Mints({ ...usual, ...options, mintTimeoutMs }, this.endpoint, () => this.orgs)
-    this.orgs = new Orgs({ ...usual, ...options, mintTimeoutMs }, this.mints)
+    this.orgs = new Orgs({ ...usual, ...options, mintTimeoutMs, whyLate: () => this.mints.rejection }, this.mints)
   }
 
   /** The outcome is filled in when the mint settles. Somebody waits for it as long as a request may. */
@@ -235,6 +235,19 @@ describe('a 401', () => {
       expect(at - last).toBeGreaterThanOrEqual(1_000)
       return at
     }, -1_000)
+  })
+
+  test('a request that waits in vain is told so, whether the mint is its own or was begun ahead', async () => {
+    const world = new World()
+    await world.call('bad', fails(REJECTED))
+    world.endpoint.behave = () => HANGS
+    world.mint('slow')
+    world.orgs.mint('warm' as OrgId, 'warm')
+    const outcomes = ['warm', 'cold'].map((org) =>
+      world.orgs.awaitMint(org as OrgId, 'cold', {}).catch((error: TokenError) => error.code),
+    )
+    await advance(5_001)
+    expect(await Promise.all(outcomes)).toEqual([REJECTED, REJECTED])
   })
 
   test('to two Orgs: whoever waits or asks is told at once, but for one call a second: first for Orgs that were not refused', async () => {
