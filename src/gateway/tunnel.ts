@@ -49,6 +49,11 @@ export class Tunnels extends Set<Tunnel> {
     }
   }
 
+  /** The proxy ends. Resolves when each has its line. */
+  async close(): Promise<void> {
+    await Promise.all([...this].map((tunnel) => tunnel.close()))
+  }
+
   status(): Partial<Status> {
     return { tunnels: this.size, orgsOfTunnels: [...this].flatMap(({ record }) => record.orgId ?? []) }
   }
@@ -70,6 +75,7 @@ export class Tunnel {
   leftAt: number | undefined
   #reason: TunnelEnd['reason'] = 'closed'
   #isOver = false
+  #over: () => void = () => undefined
   /** Running time: the last bytes came, or were taken, since one side has ended. */
   #movedAt = 0
   /** Set while one side has ended, or bytes wait for one. */
@@ -105,6 +111,17 @@ export class Tunnel {
     else if (slow.length === 0 && now - this.#movedAt >= END_MS) this.#expired()
   }
 
+  /** What waits for a side is dropped, behind a reset. */
+  close(): Promise<void> {
+    for (const side of [this.#client, this.#service]) {
+      if (side.holdsBytes) side.reset()
+      else side.socket.destroy()
+    }
+    return new Promise((resolve) => {
+      this.#over = resolve
+    })
+  }
+
   #stopLooking(): void {
     this.#looking?.cancel()
     this.#looking = undefined
@@ -134,6 +151,7 @@ export class Tunnel {
       bytesIn: this.#client.bytes,
       bytesOut: this.#service.bytes,
     })
+    this.#over()
   }
 
   /** `stuck`: bytes for this side are dropped. Then neither may take the end for a clean one. */

@@ -200,6 +200,14 @@ test('a client that sends much and ends, to a service that takes nothing: both a
   if (knowsReset && process.platform === 'linux') expect(await stateOf({ localPort, remotePort })).toBeUndefined()
 })
 
+test('each WebSocket that a stop ends has its line before the stop is over', async () => {
+  const { service, proxy } = await startBoth({ script: silent })
+  for (let i = 0; i < 20; i++) await openRaw(`/v2/silent/${i}`, proxy.port, service)
+  await proxy.app.drain()
+  const told = proxy.logs.filter(({ msg }) => msg === 'websocket ended')
+  expect(told.map(({ endedBy, reason }) => `${endedBy} ${reason}`)).toEqual(Array(20).fill('proxy closed'))
+})
+
 test('the end of a WebSocket has a line of its own', async () => {
   const socket = await open({ org: 'told' })
   socket.send('hello')
