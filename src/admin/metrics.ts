@@ -2,7 +2,7 @@
 
 import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
-import type { OrgId } from '../org-id.ts'
+import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import type { Finding, PartWarnings, Status } from '../part.ts'
 import { REJECTION_OUTCOMES, type RepeatOutcome, type TokenResult } from '../token/request-token.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
@@ -123,7 +123,7 @@ export class Metrics {
   readonly #answers: Record<StatusClass, number> = { '2xx': 0, '3xx': 0, '4xx': 0, '5xx': 0 }
   evictions = 0
   /** The last request that met a limit. `at`: monotonic milliseconds. */
-  #lastOverload = { detail: '', at: Number.NEGATIVE_INFINITY }
+  #lastOverload = { org: '', detail: '', at: Number.NEGATIVE_INFINITY }
   /** Undefined for a proxy that shares no tokens: it has no metrics of a fleet. */
   readonly store: ReturnType<typeof storeCounts> | undefined
 
@@ -152,10 +152,10 @@ export class Metrics {
   }
 
   #overloaded(now: number): Finding | undefined {
-    const { detail, at } = this.#lastOverload
+    const { org, detail, at } = this.#lastOverload
     const leftMs = at + OVERLOAD_EPISODE_MS - now
     if (leftMs <= 0) return undefined
-    const text = `Requests get 503 overloaded. ${detail} Find out why the service or the token endpoint is slow, or raise the limit.`
+    const text = `Requests get 503 overloaded, the last one of ${org}. ${detail} Find out why the service or the token endpoint is slow, or raise the limit.`
     return { text, leftMs }
   }
 
@@ -181,7 +181,8 @@ export class Metrics {
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
     if (code === 'overloaded' && reason !== undefined) {
       this.requests.overloads.add(reason)
-      this.#lastOverload = { detail: record.detail ?? '', at: record.endedAt }
+      const org = orgId === undefined ? 'the App' : copyOfOrgId(orgId as OrgId)
+      this.#lastOverload = { org, detail: record.detail ?? '', at: record.endedAt }
     }
     if (code !== undefined && code !== 'client_closed') this.requests.refused.add(code)
   }

@@ -107,6 +107,7 @@ describe('an Org of which the service answers one route no more', () => {
     const named = expect.stringMatching(/listen\.maxInFlight allows\. In flight: slow 3, other 1\./)
     expect(await proxy.logOf('/v2/refused')).toMatchObject({ code: 'overloaded', detail: named })
     expect(await warningsOf(proxy)).toMatchObject([{ code: 'overloaded', text: named }])
+    expect((await warningsOf(proxy))[0]?.text).toContain('the last one of third.')
   })
 })
 
