@@ -16,7 +16,6 @@ export const WARNING_CODES = [
   'overloaded',
   'service_limits',
   'tokens_often_rejected',
-  'upload_not_kept',
   'tunnels_left',
   'configuration_refused',
   'restart_pending',

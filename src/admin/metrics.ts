@@ -148,7 +148,7 @@ export class Metrics {
   }
 
   warnings(now: number): PartWarnings {
-    return { ...this.troubles.warnings(now), ...this.rejections.warnings(now), overloaded: this.#overloaded(now) }
+    return { ...this.troubles.warnings(now), ...this.rejections.warnings(), overloaded: this.#overloaded(now) }
   }
 
   #overloaded(now: number): Finding | undefined {

@@ -343,21 +343,6 @@ test('a route that rejects every token of Orgs that are accepted elsewhere is na
   expect(await told()).toBeUndefined()
 })
 
-test('an upload that was not kept to be sent again is told for an hour, with the settings', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, { ...ADMIN, 'replay.maxBody': '1KiB' })
-  const post = `${get('/v2/files/7', 'acme', 'Content-Length: 2000').replace('GET', 'POST')}${'x'.repeat(2000)}`
-  expect((await request(proxy.port, post)).status).toBe(200)
-  expect(await warningsOf(proxy)).toEqual([])
-  service.tokens.revoke('acme')
-  expect((await request(proxy.port, post)).status).toBe(401)
-  const [told, ...others] = await warningsOf(proxy)
-  expect([told?.code, others]).toEqual(['upload_not_kept', []])
-  expect(told?.text).toMatch(/POST \/v2\/files\/\*.*Set tokens\.lifetime .*replay\.maxBody/)
-  const leftMs = Date.parse(told?.until ?? '') - Date.now()
-  expect([leftMs > 50 * 60_000, leftMs <= 60 * 60_000]).toEqual([true, true])
-})
-
 test('a WebSocket that goes on although one side has ended is named until it ends', async () => {
   await using service = await startService({
     script: (_, connection) => {
