@@ -57,7 +57,6 @@ export async function serve(options: LoadOptions, files: readonly string[] = [])
       await Promise.all(running.map(({ app }) => app.close()))
       throw failures.length === 1 ? failures[0] : new InstancesFailed(failures)
     }
-    for (const each of running) tellFallbacks(each)
     signals.onReload = () => {
       for (const { app } of running) void app.reload()
     }
@@ -91,21 +90,6 @@ function tellStart({ logger }: Log, { warnings }: LoadedConfig): void {
   const [major = 0] = process.versions.node.split('.').map(Number)
   if (!isMaintained(major)) logger.warn(`Node ${major} gets no security fixes any more: use Node 24 or 26`)
   for (const warning of warnings) logger.warn(warning)
-}
-
-/** Node listens on 0.0.0.0 in place of [::] if the machine has no IPv6. */
-function tellFallbacks({ app, config, log }: Served): void {
-  const { listen, admin, minter } = config
-  const listeners = [
-    [listen.address, app.address],
-    [admin.address, app.adminAddress],
-    [minter.address, app.minterAddress],
-  ] as const
-  for (const [wanted, address] of listeners) {
-    const isForBoth = typeof wanted === 'object' && wanted.kind === 'tcp' && wanted.host === '::'
-    if (isForBoth && address?.startsWith('0.0.0.0:'))
-      log.logger.warn({ address }, 'no IPv6 here: listening on IPv4 alone')
-  }
 }
 
 /** In November 2026. Odd versions end after half a year. */
