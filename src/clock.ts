@@ -21,8 +21,17 @@ export const day = (): number => Date.now()
 /** From 0 to less than 1. */
 export const random = (): number => Math.random()
 
-/** Monotonic milliseconds, without those for which the process stood still: for the silence of others. */
-export const runningTime = (): number => performance.now() - stoodStillMs
+/** The fastest of the timers that fire again and again: if it is late, the process stood still. */
+let pulse: { readonly ms: number; due: number } | undefined
+
+/**
+ * Monotonic milliseconds, without those for which the process stood still: for the silence of others. What has arrived meanwhile may be
+ * read before any timer fires.
+ */
+export function runningTime(): number {
+  if (pulse !== undefined) noteStandstill(pulse.due)
+  return now() - stoodStillMs
+}
 
 /** Called when a timer fires that was due at `due`. Returns true if the process stood still. */
 function noteStandstill(due: number): boolean {
@@ -89,17 +98,19 @@ export class Delay implements Timer {
 
 /** Calls `act` again and again. If the process stood still, all that has arrived meanwhile is read first. */
 export function every(ms: number, act: () => void): Timer {
-  let due = now() + ms
+  const beat = { ms, due: now() + ms }
   let immediate: NodeJS.Immediate | undefined
   const fired = () => {
-    const stoodStill = noteStandstill(due)
-    due = now() + ms
+    const stoodStill = noteStandstill(beat.due)
+    beat.due = now() + ms
+    if (pulse === undefined || ms < pulse.ms) pulse = beat
     if (stoodStill) immediate = setImmediate(act)
     else act()
   }
   const interval = setInterval(fired, ms).unref()
   return {
     cancel: () => {
+      if (pulse === beat) pulse = undefined
       clearInterval(interval)
       clearImmediate(immediate)
     },
