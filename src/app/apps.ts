@@ -52,7 +52,7 @@ export function openApps(
     ...listen,
     rules: (isOnSocket) => (isOnSocket ? rules.onSocket : rules.current),
     admit: (head, current, client, verified) => admit(head, current, newRequestId, client, verified),
-    serve: (admitted, client, startedAt, onEnd) => new Exchange(gateway, client, admitted, startedAt, onEnd).start(),
+    serve: (admitted, client, startedAt, onEnd) => new Exchange(gateway, client, admitted, startedAt, onEnd),
     refusals: { newRequestId, tracing: traces, tellsTime: listen.serverTiming, observer },
   })
   const listener = new Listener(

@@ -47,8 +47,12 @@ export function openMinter(
     // Any name will do: a page that rebinds its own has no credential, and browsers mark each POST with Origin.
     rules: () => rules.onSocket,
     admit: admitTokenRequest,
-    serve: (admitted, client, startedAt, onEnd) => new TokenRequest(desk, client, admitted, startedAt, onEnd).start(),
-    refusals: { newRequestId, tellsTime: false, observer: { requestEnded: (record) => tellRefused(record, observer) } },
+    serve: (admitted, client, startedAt, onEnd) => new TokenRequest(desk, client, admitted, startedAt, onEnd),
+    refusals: {
+      newRequestId,
+      tellsTime: false,
+      observer: { ...observer, requestEnded: (record) => tellRefused(record, observer) },
+    },
   })
   const listener = new Listener(
     {

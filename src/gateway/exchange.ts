@@ -7,7 +7,6 @@
  */
 
 import assert from 'node:assert/strict'
-import type { Socket } from 'node:net'
 import * as clock from '../clock.ts'
 import { type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
@@ -60,6 +59,8 @@ const CLOSED_WHILE_IDLE: Failure = {
   hint: 'The service closed an idle connection: set origin.keepAliveTimeout below its idle timeout.',
 }
 
+const SWITCHING_PROTOCOLS = 101
+
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 
 export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
@@ -77,8 +78,8 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
   isOver = false
   // Of the current attempt:
   #attempt: Attempt | undefined
-  /** Set until the service has answered. Tells `#serve` whether the request is to be sent again, and when. */
-  #answered: ((isRepeated: false | Promise<true>) => void) | undefined
+  /** Called once, with the head of its response or, if it has none, with its failure. */
+  #settle: ((outcome: ReceivedResponse | Error) => void) | undefined
   #hasNewConnection = false
   /** Runs until the client is told to send its content. */
   #continuing: clock.Timer | undefined
@@ -108,14 +109,14 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
     if (request.hasContent) this.#content = new ClientContent(client, request, gateway.repeatMemory, caller ?? orgId)
   }
 
-  start(): this {
+  start(): void {
+    if (this.isOver) return
     const { isWebSocket, isForProxy } = this.#request
     // Without a tunnel, what comes behind the handshake is no request.
     if (isWebSocket) this.#response.keepsAlive = false
     // The client asks this proxy, not the service behind it (RFC 9110 §7.6.2).
     if (isForProxy) this.#answerOptions()
     else void this.#serve()
-    return this
   }
 
   #answerOptions(): void {
@@ -130,10 +131,32 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
     try {
       const taken = this.#credential.take()
       if (taken !== undefined) await taken
-      // Content that came together with the head is sent in one piece: the parser tells it before this goes on.
-      if (this.#request.hasContent) await undefined
-      let isToBeSent = true
-      while (isToBeSent && !this.isOver) isToBeSent = await this.#send()
+      if (this.isOver) return
+      let content = this.#content?.take()
+      while (true) {
+        const attempt = this.#newAttempt(content)
+        const outcome = await this.#send(attempt)
+        if (this.isOver) return
+        if (outcome instanceof Error) {
+          if (!this.#mayUseNewConnection(attempt, outcome)) return this.#failed(attempt, outcome)
+          this.#hasNewConnection = true
+          this.record.attemptEnded(outcome.code)
+          content = attempt.content // it may be kept nowhere else
+          continue
+        }
+        this.record.responded()
+        // A repeat may follow at once: makes sure of memory for the rest of the content.
+        if (outcome.status >= 300) this.#content?.reserve()
+        const next = this.#credential.judge(outcome)
+        if (outcome.status === SWITCHING_PROTOCOLS) return this.#tunnel(attempt, outcome)
+        if (next === undefined) return this.#relay(attempt, outcome)
+        this.record.attemptEnded(outcome.status)
+        attempt.discardResponse()
+        await Promise.all([next, this.#content?.repeatable()])
+        if (this.isOver) return
+        this.record.token = 'replayed'
+        content = this.#content?.take()
+      }
     } catch (error) {
       this.#caught(error)
     }
@@ -155,20 +178,56 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
     return this.#request.caller ?? this.#client
   }
 
-  /** Resolves with true when a repeat can be sent, or with false when the client gets the answer or an error of our own. */
-  #send(): Promise<boolean> {
-    return new Promise((resolve) => {
-      this.#answered = resolve
-      this.#dispatch(this.#content?.take())
-    })
-  }
-
-  #dispatch(content: Attempt['content']): void {
+  #newAttempt(content: Attempt['content']): Attempt {
     const { target, method, fields, contentLength, isWebSocket: isHandshake, orgId: org = '' } = this.#request
     const needsNewConnection = isHandshake || this.#hasNewConnection
     const request = { method, target, fields, contentLength, isHandshake, org, needsNewConnection }
-    this.#attempt = new Attempt(request, content, this)
-    this.#gateway.origin.dispatch(this.#attempt)
+    return new Attempt(request, content, this)
+  }
+
+  /** Resolves with the head of the response, behind which nothing is read until the attempt is told to; or with the failure. */
+  #send(attempt: Attempt): Promise<ReceivedResponse | Error> {
+    return new Promise((resolve) => {
+      this.#attempt = attempt
+      this.#settle = resolve
+      this.#gateway.origin.dispatch(attempt)
+    })
+  }
+
+  #relay(attempt: Attempt, response: ReceivedResponse): void {
+    const { isWebSocket, orgId, host } = this.#request
+    const head = this.#headOf(response)
+    this.record.status = head.status
+    this.#content?.dropKept()
+    // There is no tunnel, so what came behind the handshake is dropped.
+    if (isWebSocket) this.#client.finish()
+    // Links for the App, such as the one that links an Org, may be meant for a browser.
+    if (orgId !== undefined) head.relocate(this.#gateway.baseUrl, this.#client.scheme, host)
+    this.#tellTime()
+    this.#response.begin(head)
+    attempt.releaseResponse()
+  }
+
+  #tunnel(attempt: Attempt, response: ReceivedResponse): void {
+    const service = attempt.switchProtocols()
+    const client = this.#client.startTunnel()
+    if (client === undefined) {
+      service.socket.destroy()
+      this.fail({ code: 'draining' })
+      return
+    }
+    this.isOver = true
+    this.record.status = response.status
+    this.#tellTime()
+    this.#response.switchProtocols(this.#headOf(response))
+    new Tunnel(this.#gateway, this.record, this.#client, client, service)
+    this.#end()
+  }
+
+  #headOf(response: ReceivedResponse): ResponseHead {
+    const head = new ResponseHead(response)
+    if (this.#request.sendsCookies) head.returnCookies(this.#gateway.baseUrl, this.#client.scheme)
+    return head
   }
 
   // ---- what the attempt tells
@@ -193,68 +252,9 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
 
   responseHead(response: ReceivedResponse): void {
     this.#continuing?.cancel()
-    this.record.responded()
-    // A repeat may follow at once: makes sure of memory for the rest of the content.
-    if (response.status >= 300) this.#content?.reserve()
-    const next = this.#credential.judge(response)
-    if (next === undefined) this.#relay(response)
-    else this.record.attemptEnded(response.status)
-    this.#answer(next !== undefined && this.#waitToRepeat(next))
-  }
-
-  /** Tells `#serve` what comes next. */
-  #answer(isRepeated: false | Promise<true>): void {
-    const answered = this.#answered
-    assert(answered !== undefined)
-    this.#answered = undefined
-    answered(isRepeated)
-  }
-
-  /** Waits for the credential and for all of the client's content. */
-  async #waitToRepeat(next: Promise<void>): Promise<true> {
-    assert(this.#attempt !== undefined)
-    this.#attempt.discardResponse()
-    await Promise.all([next, this.#content?.repeatable()])
-    this.record.token = 'replayed'
-    return true
-  }
-
-  #relay(response: ReceivedResponse): void {
-    const { isWebSocket, orgId, host } = this.#request
-    const head = this.#headOf(response)
-    this.record.status = head.status
-    this.#content?.dropKept()
-    // There is no tunnel, so what came behind the handshake is dropped.
-    if (isWebSocket) this.#client.finish()
-    // Links for the App, such as the one that links an Org, may be meant for a browser.
-    if (orgId !== undefined) head.relocate(this.#gateway.baseUrl, this.#client.scheme, host)
-    this.#tellTime()
-    this.#response.begin(head)
-  }
-
-  #headOf(response: ReceivedResponse): ResponseHead {
-    const head = new ResponseHead(response)
-    if (this.#request.sendsCookies) head.returnCookies(this.#gateway.baseUrl, this.#client.scheme)
-    return head
-  }
-
-  protocolSwitched(response: ReceivedResponse, socket: Socket, carrier: Socket, firstBytes: Buffer): void {
-    this.record.responded()
-    this.#credential.judge(response) // a 101 accepts the token
-    this.#attempt = undefined // the tunnel outlives the exchange
-    this.#answer(false)
-    const started = this.#client.startTunnel()
-    if (started === undefined) {
-      socket.destroy()
-      this.fail({ code: 'draining' })
-      return
-    }
-    this.isOver = true
-    this.record.status = response.status
-    this.#tellTime()
-    this.#response.switchProtocols(this.#headOf(response))
-    new Tunnel(this.#gateway, this.record, this.#client, started, { socket, carrier, firstBytes })
-    this.#end()
+    this.#attempt?.holdResponse()
+    this.#settle?.(response)
+    this.#settle = undefined
   }
 
   responseContent(bytes: Buffer, start: number, end: number): ContentUse {
@@ -270,33 +270,20 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
   }
 
   attemptFailed(attempt: Attempt, error: Error): void {
-    if (this.isOver) return
-    const { isSent, isReused, hasResponse } = attempt
-    const isIdle = isSent && isReused && !hasResponse && 'code' in error && error.code === 'connection_terminated'
-    if (isIdle) this.record.metClosedIdle = true
-    if (!(error instanceof OriginError)) this.#caught(error)
-    else if (this.#mayUseNewConnection(attempt, error)) {
-      this.#hasNewConnection = true
-      this.record.attemptEnded(error.code)
-      this.#dispatch(attempt.content) // it may be kept nowhere else
-    } else {
-      // Send the content that came before the break, so that the client sees the service's response break.
-      this.#response.writeHeld()
-      // RFC 9209 §2.3: "terminated" means that no part of the response was received.
-      const isCut = hasResponse && error.code === 'connection_terminated'
-      const isBroken = isCut || (this.#response.hasStarted && error.code !== 'http_response_timeout')
-      if (isBroken) this.fail({ code: 'http_response_incomplete', reason: error.reason })
-      else this.fail(isIdle ? CLOSED_WHILE_IDLE : error)
-    }
+    const settle = this.#settle
+    this.#settle = undefined
+    if (settle !== undefined) settle(error)
+    else if (!this.isOver) this.#failed(attempt, error)
   }
 
   /**
    * A request that was never sent may go again. One that was sent on a reused connection, and got no byte of a response,
    * may go again if it is safe to carry out twice: the service may have closed the connection before it read the request.
    */
-  #mayUseNewConnection(attempt: Attempt, failure: OriginError): boolean {
+  #mayUseNewConnection(attempt: Attempt, failure: Error): failure is OriginError {
     const { hasContent, method } = this.#request
-    if (this.#hasNewConnection) return false
+    if (isClosedIdle(attempt, failure)) this.record.metClosedIdle = true
+    if (this.#hasNewConnection || !(failure instanceof OriginError)) return false
     if (!attempt.isSent) return PASSING_FAILURES.has(failure.code)
     if (attempt.hasResponse || !attempt.isReused || failure.code !== 'connection_terminated') return false
     return !hasContent && IDEMPOTENT.has(method)
@@ -344,6 +331,20 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
 
   // ---- the ends
 
+  #failed(attempt: Attempt, error: Error): void {
+    if (!(error instanceof OriginError)) {
+      this.#caught(error)
+      return
+    }
+    // Send the content that came before the break, so that the client sees the service's response break.
+    this.#response.writeHeld()
+    // RFC 9209 §2.3: "terminated" means that no part of the response was received.
+    const isCut = attempt.hasResponse && error.code === 'connection_terminated'
+    const isBroken = isCut || (this.#response.hasStarted && error.code !== 'http_response_timeout')
+    if (isBroken) this.fail({ code: 'http_response_incomplete', reason: error.reason })
+    else this.fail(isClosedIdle(attempt, error) ? CLOSED_WHILE_IDLE : error)
+  }
+
   /** Anything but a known failure is a fault of this program. */
   #caught(error: unknown): void {
     if (error instanceof TokenError || error instanceof OriginError) this.fail(error)
@@ -379,4 +380,8 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
     this.#content?.dropKept()
     this.#attempt?.abort(OVER)
   }
+}
+
+function isClosedIdle({ isSent, isReused, hasResponse }: Attempt, failure: Error): boolean {
+  return isSent && isReused && !hasResponse && 'code' in failure && failure.code === 'connection_terminated'
 }

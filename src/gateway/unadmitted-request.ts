@@ -107,6 +107,7 @@ export class UnadmittedRequest implements RequestInProgress {
     record.ended(this.#desk.observer, 0, 0)
   }
 
+  start(): void {}
   content(): void {}
   contentEnded(): void {}
   responseDrained(): void {}

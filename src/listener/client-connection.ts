@@ -185,6 +185,7 @@ export class ClientConnection implements Client, RequestEvents {
           return
         }
         at = this.#parser.read(bytes, at, bytes.length)
+        if (this.#request !== before) this.#request?.start()
       }
     } catch (error) {
       if (!(error instanceof MalformedMessage)) throw error
@@ -256,6 +257,7 @@ export class ClientConnection implements Client, RequestEvents {
     else {
       this.#request = request
       this.#readHeld()
+      request.start()
     }
   }
 

@@ -34,6 +34,8 @@ export interface RequestInProgress {
   readonly mayBecomeTunnel: boolean
   /** True if the silence of the client counts: more content is wanted, and the service sends nothing. */
   readonly awaitsClient: boolean
+  /** All that came together with the head has been told. */
+  start(): void
   /** Octets `start` to `end` of `bytes` are content. Nobody overwrites them. */
   content(bytes: Buffer, start: number, end: number): void
   contentEnded(): void

@@ -55,12 +55,12 @@ export class TokenRequest implements RequestInProgress {
     this.#record.caller = caller.name
   }
 
-  start(): this {
+  start(): void {
+    if (this.isOver) return
     if (this.awaitsProof) {
       this.#timer = clock.after(this.#desk.headersTimeoutMs, () => this.#fail({ code: 'request_timeout' }))
       if (this.#admitted.expectsContinue) this.#client.sendContinue()
     } else void this.#serve(this.#admitted)
-    return this
   }
 
   async #serve({ orgId, caller }: AdmittedTokenRequest): Promise<void> {
@@ -116,7 +116,8 @@ export class TokenRequest implements RequestInProgress {
   contentEnded(): void {
     if (this.isOver) return
     this.awaitsProof = false
-    this.#timer?.cancel()
+    if (this.#timer === undefined) return // `start` is still to come
+    this.#timer.cancel()
     void this.#serve(this.#admitted)
   }
 

@@ -22,13 +22,8 @@ export interface AttemptSink {
   authorize?(): string | undefined | Promise<string>
   /** The head of the request was written. */
   sent?(): void
-  /** The head of the final response has arrived. */
+  /** The head of the final response, or of a 101, has arrived. Content may follow at once, unless it calls `holdResponse`. */
   responseHead(head: ReceivedResponse): void
-  /**
-   * The response is a 101 to a WebSocket handshake. Whoever implements this gets the socket, the TCP socket beneath it and the bytes
-   * that have come, and no more events follow.
-   */
-  protocolSwitched?(head: ReceivedResponse, socket: Socket, carrier: Socket, firstBytes: Buffer): void
   /** Content has arrived: octets `start` to `end` of `bytes`. Behind `pause`, no more comes until `resume`. */
   responseContent(bytes: Buffer, start: number, end: number): ContentUse
   /** All that has arrived so far was reported. Anything held back should be sent now. */
@@ -71,9 +66,22 @@ export interface OriginRequest {
 /** Holds an attempt: the queue of a full pool, or a connection. */
 export interface AttemptPlace {
   abort(attempt: Attempt, reason: Error): void
-  /** Of a connection alone. */
-  resume?(): void
-  discardResponse?(): void
+}
+
+/** What an attempt asks of its connection. */
+export interface AttemptConnection extends AttemptPlace {
+  resume(): void
+  holdResponse(): void
+  releaseResponse(): void
+  discardResponse(): void
+  switchProtocols(): SwitchedConnection
+}
+
+/** The socket of another protocol, the TCP socket beneath it, and the bytes that have come from it already. */
+export interface SwitchedConnection {
+  readonly socket: Socket
+  readonly carrier: Socket
+  readonly firstBytes: Buffer
 }
 
 export class Attempt {
@@ -82,7 +90,7 @@ export class Attempt {
   /** Undefined if there is none, and once content in memory has been written: the response may go on for hours. */
   content: Buffer | ContentSource | undefined
   /** Undefined before the attempt is dispatched and after it has ended. */
-  place: AttemptPlace | undefined
+  place: AttemptPlace | AttemptConnection | undefined
   /** The limit that the attempt met when it had to wait for a connection. */
   queuedFor: Limit | undefined
   /** When it had to wait, as if it had waited all the time: running time. */
@@ -109,12 +117,30 @@ export class Attempt {
 
   /** More content is wanted, if the response has not ended meanwhile. */
   resume(): void {
-    this.place?.resume?.()
+    if (this.place !== undefined && 'resume' in this.place) this.place.resume()
+  }
+
+  /** To be called from `responseHead`: nothing behind the head is told until one of the next three is called. */
+  holdResponse(): void {
+    this.#connection.holdResponse()
+  }
+
+  releaseResponse(): void {
+    this.#connection.releaseResponse()
   }
 
   /** To be called once the head has arrived: nobody wants the content. No more events follow. */
   discardResponse(): void {
-    assert(this.place?.discardResponse !== undefined)
-    this.place.discardResponse()
+    this.#connection.discardResponse()
+  }
+
+  /** The response is a 101 to a WebSocket handshake. The socket leaves its connection, and no more events follow. */
+  switchProtocols(): SwitchedConnection {
+    return this.#connection.switchProtocols()
+  }
+
+  get #connection(): AttemptConnection {
+    assert(this.place !== undefined && 'holdResponse' in this.place)
+    return this.place
   }
 }

@@ -6,7 +6,7 @@ import { OriginError } from '../errors.ts'
 import { joinedValue } from '../http1/field-list.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
-import type { Attempt, AttemptPlace } from './attempt.ts'
+import type { Attempt, AttemptConnection, SwitchedConnection } from './attempt.ts'
 import type { Connector } from './connector.ts'
 import { originError } from './origin-failure.ts'
 import { isJoined, keepReading, type RequestContent, writeRequest } from './request-writer.ts'
@@ -15,6 +15,8 @@ import { isJoined, keepReading, type RequestContent, writeRequest } from './requ
 export interface ConnectionPool {
   /** For the reads of all tunnels: each copies what it has read, and an idle one holds no memory. */
   readonly tunnelBuffer: Buffer
+  /** For the next read of any connection that has none. */
+  spareBuffer: Buffer | undefined
   /** Calls `send` of the connection when the event loop has read what waits on it. */
   look(connection: Connection): void
   /** The connection may take the next attempt. The service keeps it idle for so long, if it says. */
@@ -54,7 +56,7 @@ const MULTIPLE_CHOICES = 300
  * - `#close`: nobody is told but the pool, and the socket closes.
  * - `#detach`: nobody is told, and the socket stays open.
  */
-export class Connection implements AttemptPlace, ResponseEvents {
+export class Connection implements AttemptConnection, ResponseEvents {
   readonly #pool: ConnectionPool
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
@@ -75,8 +77,13 @@ export class Connection implements AttemptPlace, ResponseEvents {
   #contentBytes = 0
   /** True if the connection may carry another exchange behind this response. */
   #persists = false
-  /** Octets of the last read. */
+  /** The end of the last read, in its bytes. */
   #readBytes = 0
+  /** The attempt has the head, and has not said yet what becomes of the rest: what `#rest` has from `#restAt` on. */
+  #isHeld = false
+  /** Node asks for the buffer of the next read before that, so it is not this one. */
+  #rest: Buffer | undefined
+  #restAt = 0
   /** True if the request has content that the service may not have read when it answers. */
   #hasMuchContent = false
   /** True once the connection takes no more attempts. */
@@ -185,8 +192,11 @@ export class Connection implements AttemptPlace, ResponseEvents {
 
   /** The buffer for the next read. */
   nextBuffer(): Buffer {
-    if (this.#isTunnel) return this.#pool.tunnelBuffer
-    this.#buffer ??= Buffer.allocUnsafeSlow(READ_BYTES)
+    if (this.#isTunnel || this.#response?.status === SWITCHING_PROTOCOLS) return this.#pool.tunnelBuffer
+    if (this.#buffer === undefined) {
+      this.#buffer = this.#pool.spareBuffer ?? Buffer.allocUnsafeSlow(READ_BYTES)
+      this.#pool.spareBuffer = undefined
+    }
     return this.#buffer
   }
 
@@ -201,18 +211,35 @@ export class Connection implements AttemptPlace, ResponseEvents {
       return false
     }
     attempt.hasResponse = true
+    if (this.#isHeld) this.#holdMore(bytes, length)
+    else this.#read(bytes, 0, length)
+    return true
+  }
+
+  /** A second read before the attempt has said what becomes of the first: of TLS, or of a stream. */
+  #holdMore(bytes: Buffer, length: number): void {
+    assert(this.#rest !== undefined)
+    this.#rest = Buffer.concat([this.#rest.subarray(this.#restAt, this.#readBytes), bytes.subarray(0, length)])
+    this.#restAt = 0
+    this.#readBytes = this.#rest.length
+  }
+
+  #read(bytes: Buffer, start: number, end: number): void {
+    const { attempt } = this
     try {
-      this.#readBytes = length
-      const next = this.#parser.read(bytes, 0, length)
-      if (this.#response?.status === SWITCHING_PROTOCOLS) this.#switch(this.#response, bytes.subarray(next, length))
-      else if (this.attempt === attempt && !this.#isDiscarding) {
-        attempt.sink.responsePaused?.()
+      this.#readBytes = end
+      const next = this.#parser.read(bytes, start, end)
+      if (this.#isHeld) {
+        this.#rest = bytes
+        this.#restAt = next
+        if (bytes === this.#buffer) this.#buffer = undefined
+      } else if (this.attempt === attempt && !this.#isDiscarding) {
+        attempt?.sink.responsePaused?.()
         if (this.#parser.endsWithConnection) this.#pauseForTurn()
       }
     } catch (error) {
       this.destroy(error instanceof MalformedMessage ? protocolError(error) : (error as Error))
     }
-    return true
   }
 
   /**
@@ -233,7 +260,9 @@ export class Connection implements AttemptPlace, ResponseEvents {
     assert(attempt !== undefined && this.#socket !== undefined)
     this.#response = response
     this.#progress = undefined
-    if (response.status === SWITCHING_PROTOCOLS) return
+    const isSwitch = response.status === SWITCHING_PROTOCOLS
+    if (isSwitch && joinedValue(response.rawFields, 'upgrade').toLowerCase() !== 'websocket')
+      throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
     const mayBeUnread = this.#hasMuchContent && response.status >= MULTIPLE_CHOICES
@@ -243,22 +272,39 @@ export class Connection implements AttemptPlace, ResponseEvents {
     attempt.sink.responseHead(response)
   }
 
-  /** The response is a 101. `firstBytes` are of the other protocol. The connection leaves the pool, and its socket goes to the sink. */
-  #switch(response: ReceivedResponse, firstBytes: Buffer): void {
+  holdResponse(): void {
+    this.#isHeld = true
+    this.#parser.suspend()
+  }
+
+  releaseResponse(): void {
+    const rest = this.#rest
+    assert(this.#isHeld && rest !== undefined)
+    this.#isHeld = false
+    // A response without content has ended with its head.
+    if (this.#parser.isBetweenMessages) this.messageEnd(this.#restAt)
+    else this.#read(rest, this.#restAt, this.#readBytes)
+    // Nobody reads in it any more.
+    if (this.#rest?.length === READ_BYTES) this.#pool.spareBuffer = rest
+    this.#rest = undefined
+  }
+
+  /** The connection leaves the pool. */
+  switchProtocols(): SwitchedConnection {
     const socket = this.#socket
-    if (joinedValue(response.rawFields, 'upgrade').toLowerCase() !== 'websocket')
-      throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
-    const sink = this.attempt?.sink
-    assert(socket !== undefined && sink?.protocolSwitched !== undefined)
+    assert(this.#isHeld && socket !== undefined)
+    // A copy: the bytes are read into a buffer that others use, too.
+    const firstBytes = Buffer.from(this.#rest?.subarray(this.#restAt, this.#readBytes) ?? [])
     this.#detach()
     this.#isClosed = true
     this.#isTunnel = true
     this.#buffer = undefined
+    this.#rest = undefined
     this.#pool.closed(this)
     for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
     socket.pause()
     socket.allowHalfOpen = true // a WebSocket may end one side first
-    sink.protocolSwitched(response, socket, this.#carrier ?? socket, Buffer.from(firstBytes))
+    return { socket, carrier: this.#carrier ?? socket, firstBytes }
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
@@ -270,7 +316,8 @@ export class Connection implements AttemptPlace, ResponseEvents {
     }
     const use = this.attempt.sink.responseContent(bytes, start, end)
     if (use === 'consumed') return
-    this.#buffer = undefined
+    if (bytes === this.#rest) this.#rest = undefined
+    else this.#buffer = undefined
     if (use !== 'pause') return
     this.#isPaused = true
     this.#socket.pause()
@@ -291,10 +338,12 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#isDiscarding = true
     this.#progress = undefined
     if (!this.#persists) this.#close()
+    else if (this.#isHeld) this.releaseResponse()
   }
 
   /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
   messageEnd(next?: number): void {
+    if (this.#isHeld) return
     const response = this.#response
     const isDiscarding = this.#isDiscarding
     const attempt = this.#detach()
@@ -313,6 +362,11 @@ export class Connection implements AttemptPlace, ResponseEvents {
 
   #inputEnded(socket: Socket): void {
     if (this.#isClosed) return
+    // The attempt says in this turn what becomes of the rest.
+    if (this.#isHeld) {
+      queueMicrotask(() => this.#inputEnded(socket))
+      return
+    }
     // For a socket through a proxy, that pause is none. But a socket that was reset has no peer; behind a FIN it has one. A unix
     // socket has no addresses at all.
     const wasReset = socket.remoteAddress === undefined && socket.localAddress !== undefined
@@ -387,6 +441,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#content = undefined
     this.#response = undefined
     this.#isDiscarding = false
+    this.#isHeld = false
     return attempt
   }
 
@@ -395,6 +450,7 @@ export class Connection implements AttemptPlace, ResponseEvents {
     this.#socket?.destroy()
     if (this.#isClosed) return
     this.#isClosed = true
+    this.#rest = undefined
     this.#parser.stop()
     this.#cancelOpening()
     this.#pool.closed(this, unsent)

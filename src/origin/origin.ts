@@ -37,6 +37,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   readonly #share: number
   readonly #open = new Set<Connection>()
   readonly tunnelBuffer = Buffer.allocUnsafeSlow(64 * 1024)
+  spareBuffer: Buffer | undefined
   /** A stack: the connection that was used last is reused first, so that surplus ones expire. */
   readonly #idle: Connection[] = []
   readonly #waiting: Attempt[] = []

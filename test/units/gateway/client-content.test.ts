@@ -43,6 +43,7 @@ function inProgress(content: ClientContent, client: Client): RequestInProgress {
     awaitsProof: false,
     mayBecomeTunnel: false,
     awaitsClient: true,
+    start: () => undefined,
     content: (bytes, start, end) => content.receive(bytes, start, end),
     contentEnded: () => {
       content.ended()
