@@ -110,26 +110,31 @@ export class Reception<A extends Admissible> implements RequestHandler {
     startedAt: number,
     verified?: Caller | CallerRefusal,
   ): RequestInProgress {
-    const admission = this.#options.admit(head, rules, client, verified)
-    if (admission.verdict === 'unverified') {
-      const request = this.#unadmitted(client, head, startedAt)
-      void this.#verify(request, head, client, rules, startedAt, admission.token)
-      return request
+    try {
+      const admission = this.#options.admit(head, rules, client, verified)
+      if (admission.verdict === 'unverified') {
+        const request = this.#unadmitted(client, head, startedAt)
+        void this.#verify(request, head, client, rules, startedAt, admission.token)
+        return request
+      }
+      const refusal = admission.verdict === 'refused' ? admission : this.#lackOfRoom(admission)
+      if (refusal !== undefined) return this.#unadmitted(client, head, startedAt).refuse(refusal)
+      return this.#serve(admission as A, client, startedAt)
+    } catch (fault) {
+      return this.#unadmitted(client, head, startedAt).refuse({ code: 'proxy_internal_error' }, fault)
     }
-    const refusal = admission.verdict === 'refused' ? admission : this.#lackOfRoom(admission)
-    if (refusal !== undefined) return this.#unadmitted(client, head, startedAt).refuse(refusal)
-    return this.#serve(admission as A, client, startedAt)
   }
 
   #serve(admitted: A, client: Client, startedAt: number): RequestInProgress {
     const { caller, orgId, dropsCookie } = admitted
+    const request = this.#options.serve(admitted, client, startedAt, this.#ended)
     this.#admitted++
     this.#byOrg.set(orgId, (this.#byOrg.get(orgId) ?? 0) + 1)
     if (caller !== undefined) caller.usage.inFlight++
     if (dropsCookie === true) this.#cookieDroppedAt = startedAt
     client.wasAdmitted = true
     client.caller = caller
-    return this.#options.serve(admitted, client, startedAt, this.#ended)
+    return request
   }
 
   readonly #ended = ({ orgId, caller }: Holder) => {

@@ -7,7 +7,7 @@ import { pathOf } from '../http1/target.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import type { Refusal } from './admission.ts'
 import { respondWithProblem } from './own-responses.ts'
-import { type AbandonCode, RequestRecord, type Tracing } from './request-record.ts'
+import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 
 /** Of a request that is none, what was read before the fault. */
 export type KnownHead = Pick<RequestHead, 'method' | 'target' | 'rawFields'>
@@ -17,7 +17,7 @@ export interface RefusalDesk {
   readonly tracing?: Tracing | undefined
   /** Each response tells the time that it took here (`Server-Timing`). */
   readonly tellsTime: boolean
-  readonly observer: { requestEnded(record: RequestRecord): void }
+  readonly observer: Pick<GatewayObserver, 'requestEnded' | 'programFailed'>
 }
 
 /** The connection closes behind these answers: the bytes that follow cannot be trusted to be a request. */
@@ -67,11 +67,12 @@ export class UnadmittedRequest implements RequestInProgress {
     this.#startedAt = startedAt
   }
 
-  /** `refusal` says why, and what is known of the sender. */
-  refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>): this {
+  /** `refusal` says why, and what is known of the sender. `fault`: of this program. */
+  refuse(refusal: Failure & Pick<Refusal, 'orgId' | 'caller'>, fault?: unknown): this {
     const { response, certificateProblem } = this.#client
     const { code, orgId, caller, reason = refusal.limit } = refusal
     const record = this.#newRecord(orgId, !OF_STRANGERS.has(code))
+    if (fault !== undefined) this.#desk.observer.programFailed(fault, record.requestId)
     record.caller = caller?.name
     record.code = code
     record.reason = reason === 'no credential' ? (certificateProblem ?? reason) : reason

@@ -57,6 +57,7 @@ test.each([
       return throwOnce(Date.prototype, 'toUTCString', () => true)
     },
   ],
+  ['the admission', () => throwOnce(Map.prototype, 'get', (_, [key]) => key === 'faulty' && isCalledBy('reception'))],
   ['the tokens', () => throwOnce(Map.prototype, 'get', (_, [key]) => key === 'faulty' && isCalledBy('orgs'))],
   ['the request', () => throwOnce(Buffer.prototype, 'toString', isText('sent content'))],
   ['the content of the response', () => throwOnce(Buffer.prototype, 'toString', isText('the answer'))],
