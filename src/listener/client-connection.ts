@@ -1,5 +1,19 @@
-/** One client connection. Reads one request after another, and watches for clients that leave or stand still. */
+/**
+ * One client connection. Reads one request after another, and watches for clients that leave or stand still.
+ *
+ * | state | what may come | what follows |
+ * |---|---|---|
+ * | `first head`, `next head`: none, or a part, of a head has come | the head; what is no request, or too slow | `serving` |
+ * | | an end of the client, or of the program, before a head | `lingering` |
+ * | `serving`: one request, until all of its response is flushed | the flush, if the connection is kept | `next head` |
+ * | | the flush, if it is not | `lingering` |
+ * | | a 101 | `tunnel` |
+ * | `tunnel`: others read and write | an end of the program | `lingering` |
+ * | `lingering`: our side has ended, and input is dropped | two seconds | `closed` |
+ * | any | the socket closes, or is broken off | `closed` |
+ */
 
+import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
 import * as clock from '../clock.ts'
@@ -50,6 +64,49 @@ interface Wait {
 
 const NOTHING: Wait = { what: 'nothing', progress: 0, limitMs: Number.POSITIVE_INFINITY }
 
+/** One request, until the system has taken all of its response. */
+class Serving {
+  readonly name = 'serving'
+  /** Undefined while the handler looks at the head. */
+  request: RequestInProgress | undefined
+  /** What becomes of the bytes behind the head. `held`: nobody has answered for it yet. */
+  input: 'read' | 'held' | 'dropped' = 'read'
+  /** False while content is still to come. */
+  isComplete: boolean
+  /** The client may wait for a 100. */
+  mayContinue: boolean
+  /** No other request follows. */
+  isLast: boolean
+  /** Bytes whose turn has not come: of the next request, of a tunnel that may open, or behind a head that nobody has answered for. */
+  held: Pieces | undefined
+  /** Behind the request, of no use. */
+  surplusBytes = 0
+
+  constructor(isComplete: boolean, isLast: boolean) {
+    this.isComplete = isComplete
+    this.mayContinue = !isComplete
+    this.isLast = isLast
+  }
+}
+
+type State = Serving | { readonly name: 'first head' | 'next head' | 'tunnel' | 'lingering' | 'closed' }
+
+const FIRST_HEAD: State = { name: 'first head' }
+const NEXT_HEAD: State = { name: 'next head' }
+const TUNNEL: State = { name: 'tunnel' }
+const LINGERING: State = { name: 'lingering' }
+const CLOSED: State = { name: 'closed' }
+
+/** Those that each may follow. */
+const FORMER: Readonly<Record<State['name'], readonly State['name'][]>> = {
+  'first head': [],
+  'next head': ['serving'],
+  serving: ['next head', 'first head'],
+  tunnel: ['serving'],
+  lingering: ['serving', 'next head', 'first head', 'tunnel'],
+  closed: ['lingering', 'tunnel', 'serving', 'next head', 'first head'],
+}
+
 /** A connection that we end stays open for at most this time: its input is read and dropped, and what was written is sent. */
 const LINGER_MS = 2_000
 /** Of a tunnel. A client that vanished without closing is found. */
@@ -74,34 +131,13 @@ export class ClientConnection implements Client, RequestEvents {
   readonly #carrier: Socket
   readonly #owner: ConnectionOwner
   readonly #parser: RequestParser
-  /** Until its response has been flushed. */
-  #request: RequestInProgress | undefined
+  #state = FIRST_HEAD
   /** To the current request, or else to the last one. */
   response: ClientResponse
-  /** False while content of the current request is still to come. */
-  #isRequestComplete = true
-  /** The client may wait for a 100. */
-  #mayContinue = false
-  /** The current request is the last one, or else the one whose head is arriving. */
-  #isLastRequest = false
-  /** All further input is dropped. */
-  #dropsInput = false
-  /** Bytes whose turn has not come: of the next request, of a tunnel that may open, or behind a head that nobody has answered for. */
-  #held: Pieces | undefined
-  /** Nothing is read behind the head. */
-  #holdsInput = false
-  /** Behind the request in flight, of no use. */
-  #surplusBytes = 0
-  /** Its bytes belong to others. */
-  isTunnel = false
   /** No request is taken any more, and no tunnel opens. */
   isFinishing = false
-  /** Our side has ended. */
-  #hasEnded = false
   /** Running time. */
   idleSince = clock.runningTime()
-  /** A response has been sent. */
-  #wasUsed = false
   #wait = NOTHING
   /** Running time: since then it has stood still. */
   #waitsSince = 0
@@ -121,20 +157,25 @@ export class ClientConnection implements Client, RequestEvents {
     socket.on('error', () => undefined) // `close` follows
     socket.on('data', (bytes: Buffer) => this.#received(bytes))
     socket.on('end', () => this.#inputEnded())
-    socket.on('drain', () => this.#request?.responseDrained())
-    socket.once('close', () => this.#closed())
+    socket.on('drain', () => this.#serving?.request?.responseDrained())
+    socket.once('close', () => this.#close('client_closed'))
+  }
+
+  #enter(state: State): void {
+    assert(FORMER[state.name].includes(this.#state.name))
+    this.#state = state
+  }
+
+  get #serving(): Serving | undefined {
+    return this.#state.name === 'serving' ? this.#state : undefined
   }
 
   get isBusy(): boolean {
-    return this.#request !== undefined || this.isTunnel
+    return this.#state.name === 'serving' || this.#state.name === 'tunnel'
   }
 
   get awaitsProof(): boolean {
-    return this.#request?.awaitsProof === true
-  }
-
-  get #holdsNextRequest(): boolean {
-    return this.#held !== undefined && this.response.isComplete && !isBlank(this.#held.joined())
+    return this.#serving?.request?.awaitsProof === true
   }
 
   /** The names in the certificate of the client, as long as it is valid. */
@@ -152,8 +193,9 @@ export class ClientConnection implements Client, RequestEvents {
 
   /** True if another request may follow the current one. Asked when its response begins. What is held by then came too early. */
   get mayGoOn(): boolean {
-    const isInTurn = this.#isRequestComplete && this.#held === undefined
-    return isInTurn && !this.#isLastRequest && !this.#owner.isEnding && !this.#hasExpired
+    const serving = this.#serving
+    const isInTurn = serving?.isComplete === true && serving.held === undefined
+    return isInTurn && !serving.isLast && !this.#owner.isEnding && !this.#hasExpired
   }
 
   get lastWrites(): LastWrites {
@@ -167,25 +209,18 @@ export class ClientConnection implements Client, RequestEvents {
   // ---- input
 
   #received(bytes: Buffer): void {
-    if (this.#dropsInput) this.#drop(bytes)
-    else this.#read(bytes)
-  }
-
-  #read(bytes: Buffer): void {
-    const before = this.#request
+    const before = this.#state
     let at = 0
     try {
-      while (at < bytes.length && !this.#dropsInput) {
-        if (this.#holdsInput) {
-          this.#hold(bytes.subarray(at))
-          return
-        }
-        if (this.#request !== undefined && this.#isRequestComplete) {
-          this.#takeEarly(bytes.subarray(at), this.#request === before)
+      while (at < bytes.length) {
+        const state = this.#state
+        if (state.name === 'lingering' || state.name === 'closed') return
+        if (state.name === 'serving' && (state.isComplete || state.input !== 'read')) {
+          this.#receivedBehind(state, bytes.subarray(at), state === before)
           return
         }
         at = this.#parser.read(bytes, at, bytes.length)
-        if (this.#request !== before) this.#request?.start()
+        if (this.#state !== before) this.#serving?.request?.start()
       }
     } catch (error) {
       if (!(error instanceof MalformedMessage)) throw error
@@ -195,24 +230,26 @@ export class ClientConnection implements Client, RequestEvents {
 
   requestHead(head: RequestHead): void {
     const { contentLength = 0, isChunked, keepsAlive } = head
-    this.#isRequestComplete = contentLength === 0 && !isChunked
-    this.#mayContinue = !this.#isRequestComplete
-    this.#surplusBytes = 0
-    if (!keepsAlive || head.method === 'CONNECT' || this.isFinishing) this.#isLastRequest = true
+    const isLast = !keepsAlive || head.method === 'CONNECT' || this.isFinishing
+    const serving = new Serving(contentLength === 0 && !isChunked, isLast)
+    this.#enter(serving)
     this.response = new ClientResponse(this, head.minorVersion === 0)
-    this.#request = this.#owner.handler.receive(head, this)
+    serving.request = this.#owner.handler.receive(head, this)
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
-    this.#mayContinue = false
-    this.#request?.content(bytes, start, end)
+    const serving = this.#serving
+    if (serving === undefined) return
+    serving.mayContinue = false
+    serving.request?.content(bytes, start, end)
   }
 
   messageEnd(): void {
-    if (this.#isRequestComplete) return // it has no content
-    this.#mayContinue = false
-    this.#isRequestComplete = true
-    this.#request?.contentEnded()
+    const serving = this.#serving
+    if (serving === undefined || serving.isComplete) return // it has no content
+    serving.mayContinue = false
+    serving.isComplete = true
+    serving.request?.contentEnded()
   }
 
   /**
@@ -220,104 +257,100 @@ export class ClientConnection implements Client, RequestEvents {
    * that comes earlier, or together with the request before it, is not answered: the connection closes behind the response
    * (RFC 9112 §9.3.2 lets the client repeat it).
    */
-  #takeEarly(bytes: Buffer, cameInLaterRead: boolean): void {
-    const { isComplete, keepsAlive } = this.response
-    const mayBeNext = cameInLaterRead && isComplete && keepsAlive && !this.#isLastRequest
-    if (this.#request?.mayBecomeTunnel === true || mayBeNext) {
-      this.#hold(bytes)
+  #receivedBehind(serving: Serving, bytes: Buffer, cameInLaterRead: boolean): void {
+    const { request, input, isLast } = serving
+    const mayBeNext = cameInLaterRead && this.response.isComplete && this.response.keepsAlive && !isLast
+    if (input === 'held' || (input === 'read' && (mayBeNext || request?.mayBecomeTunnel === true))) {
+      serving.held ??= new Pieces()
+      serving.held.add(bytes)
+      if (serving.held.bytes >= MAX_HELD_BYTES) this.socket.pause()
       return
     }
-    if (!isBlank(bytes)) this.#closeBehindResponse()
-    this.#drop(bytes)
-  }
-
-  #hold(bytes: Buffer): void {
-    this.#held ??= new Pieces()
-    this.#held.add(bytes)
-    if (this.#held.bytes >= MAX_HELD_BYTES) this.socket.pause()
-  }
-
-  /** Nobody reads without end for a client that sends without end. */
-  #drop(bytes: Buffer): void {
-    if (this.#request === undefined) return
-    this.#surplusBytes += bytes.length
-    if (this.#surplusBytes <= MAX_SURPLUS_BYTES) return
-    this.#request.clientFailed({ code: 'request_invalid', reason: 'surplus' })
+    if (input === 'read' && !isBlank(bytes)) this.#closeBehindResponse(serving)
+    // Nobody reads without end for a client that sends without end.
+    serving.surplusBytes += bytes.length
+    if (serving.surplusBytes <= MAX_SURPLUS_BYTES) return
+    request?.clientFailed({ code: 'request_invalid', reason: 'surplus' })
     this.reset()
   }
 
   holdInput(): void {
-    this.#holdsInput = true
+    const serving = this.#serving
+    assert(serving !== undefined)
+    serving.input = 'held'
     this.#parser.suspend()
   }
 
   releaseInput(request: RequestInProgress): void {
-    this.#holdsInput = false
-    if (this.socket.destroyed) request.abandoned('client_closed')
-    else {
-      this.#request = request
-      this.#readHeld()
-      request.start()
+    const serving = this.#serving
+    if (serving === undefined || this.socket.destroyed) {
+      request.abandoned('client_closed')
+      return
     }
+    serving.request = request
+    if (serving.input === 'held') serving.input = 'read'
+    this.#readHeld(serving)
+    request.start()
   }
 
-  #readHeld(): void {
-    const held = this.#held
-    this.#held = undefined
-    if (this.socket.destroyed) return
+  #readHeld(serving: Serving): void {
+    const { held } = serving
+    serving.held = undefined
     this.socket.resume()
     if (held !== undefined) this.#received(held.joined())
   }
 
   /** What arrived is no request, or came too slowly. */
   #inputBroken(input: BrokenInput): void {
-    this.#dropInput()
     // Clients open connections before they need them. One that was never used gets no answer and no log line.
     if (this.socket.bytesRead === 0 || !this.socket.writable) {
       this.socket.destroy()
       return
     }
-    this.#isLastRequest = true
-    if (this.#request === undefined) {
-      this.response = new ClientResponse(this)
-      const { method, target } = this.#parser
-      this.#request = this.#owner.handler.refuse({ ...input, method, target }, this)
-    } else if (!this.response.isComplete) this.#request.clientFailed(input)
+    const serving = this.#serving ?? new Serving(false, true)
+    serving.isLast = true
+    this.#dropInput(serving)
+    if (serving.request !== undefined) {
+      if (!this.response.isComplete) serving.request.clientFailed(input)
+      return
+    }
+    this.#enter(serving)
+    this.response = new ClientResponse(this)
+    const { method, target } = this.#parser
+    serving.request = this.#owner.handler.refuse({ ...input, method, target }, this)
   }
 
   /** A client that ends its side has left. A response that was written whole still goes out; any other is reset. */
   #inputEnded(): void {
-    if (this.#request === undefined) {
-      if (this.#parser.isBetweenMessages) this.socket.end()
-      else this.#inputBroken({ code: 'request_invalid', reason: 'incomplete' })
-      return
-    }
-    this.#isLastRequest = true
-    this.#held = undefined
-    // If the client reads on after all, it must not take a broken response for a complete one.
-    if (!this.response.isWritten) this.reset()
+    const state = this.#state
+    if (state.name === 'serving') {
+      state.isLast = true
+      state.held = undefined
+      // If the client reads on after all, it must not take a broken response for a complete one.
+      if (!this.response.isWritten) this.reset()
+    } else if (state.name !== 'first head' && state.name !== 'next head') return
+    else if (this.#parser.isBetweenMessages) this.#linger()
+    else this.#inputBroken({ code: 'request_invalid', reason: 'incomplete' })
   }
 
-  #closed(): void {
-    this.#held = undefined
-    this.#abandon('client_closed')
+  #close(code: 'client_closed' | 'draining'): void {
+    const state = this.#state
+    if (state.name === 'closed') return
+    this.#enter(CLOSED)
+    if (state.name === 'serving') state.request?.abandoned(code)
   }
 
-  #abandon(code: 'client_closed' | 'draining'): void {
-    const request = this.#request
-    this.#request = undefined
-    request?.abandoned(code)
-  }
-
-  #dropInput(): void {
-    this.#dropsInput = true
-    this.#held = undefined
+  #dropInput(serving: Serving): void {
+    serving.input = 'dropped'
+    serving.held = undefined
     this.socket.resume()
   }
 
   sendContinue(): void {
-    if (this.#mayContinue) this.socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1')
-    this.#mayContinue = false
+    const serving = this.#serving
+    if (serving?.mayContinue !== true) return
+    serving.mayContinue = false
+    this.socket.write('HTTP/1.1 100 Continue\r\n\r\n', 'latin1')
   }
 
   pauseContent(): void {
@@ -332,10 +365,8 @@ export class ClientConnection implements Client, RequestEvents {
     if (this.isFinishing) return undefined
     const { socket } = this
     const carrier = this.#carrier
-    const firstBytes = this.#held?.joined()
-    this.#held = undefined
-    this.#request = undefined
-    this.isTunnel = true
+    const firstBytes = this.#serving?.held?.joined()
+    this.#enter(TUNNEL)
     for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
     socket.pause()
     // A tunnel has no time limit, and a client may vanish without a word.
@@ -347,29 +378,28 @@ export class ClientConnection implements Client, RequestEvents {
 
   /** The system has taken all of the response. */
   responseFlushed(): void {
-    const request = this.#request
-    this.#request = undefined
-    request?.responseFlushed()
+    const serving = this.#serving
+    if (serving === undefined) return
+    serving.request?.responseFlushed()
     this.idleSince = clock.runningTime()
-    this.#wasUsed = true
-    if (this.socket.destroyed) return
-    if (!this.response.keepsAlive || this.#isLastRequest) {
-      this.#linger()
-      return
+    if (this.socket.destroyed) this.#enter(CLOSED)
+    else if (!this.response.keepsAlive || serving.isLast) this.#linger()
+    else {
+      this.#enter(NEXT_HEAD)
+      this.#readHeld(serving)
     }
-    this.#readHeld()
   }
 
   /** Ends our side, and drops what the client still sends: a reset could cost it our answer (RFC 9112 §9.6). */
   #linger(): void {
-    this.#hasEnded = true
+    this.#enter(LINGERING)
     this.socket.end()
-    this.#dropInput()
+    this.socket.resume()
   }
 
-  #closeBehindResponse(): void {
-    this.#isLastRequest = true
-    if (this.#isRequestComplete && this.#request !== undefined) this.#dropInput()
+  #closeBehindResponse(serving: Serving): void {
+    serving.isLast = true
+    if (serving.isComplete) this.#dropInput(serving)
   }
 
   /**
@@ -382,11 +412,10 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   breakOff(): void {
-    const { hasStarted, isFlushed } = this.response
-    const isBroken = this.#request !== undefined && hasStarted && !isFlushed
-    this.isFinishing = true
-    this.#abandon('draining')
     // A client that reads until the end must not take a broken response for a complete one.
+    const isBroken = this.#serving !== undefined && this.response.hasStarted
+    this.isFinishing = true
+    this.#close('draining')
     if (isBroken) this.reset()
     else this.#destroy()
   }
@@ -403,24 +432,20 @@ export class ClientConnection implements Client, RequestEvents {
    */
   finish(): void {
     this.isFinishing = true
-    if (this.isTunnel) {
-      this.isTunnel = false // from here on it lingers: it is not busy, and `check` ends it
-      this.#hasEnded = true
+    const state = this.#state
+    if (state.name === 'tunnel') {
+      this.#enter(LINGERING)
       this.socket.destroySoon()
-      return
-    }
-    if (this.#request === undefined && this.#parser.isBetweenMessages) {
-      this.#linger()
-      return
-    }
-    // The response before it has promised that the next request will be answered. That is the last one then.
-    if (this.#holdsNextRequest) return
-    this.#closeBehindResponse()
+    } else if (state.name === 'serving') {
+      // The response before it has promised that the next request will be answered. That is the last one then.
+      const holdsNext = state.held !== undefined && this.response.isComplete && !isBlank(state.held.joined())
+      if (!holdsNext) this.#closeBehindResponse(state)
+    } else if (state.name !== 'lingering' && state.name !== 'closed' && this.#parser.isBetweenMessages) this.#linger()
   }
 
   /** Too many connections are open. */
   makeRoom(): void {
-    this.#request?.clientFailed({ code: 'overloaded', limit: 'listen.maxConnections' })
+    this.#serving?.request?.clientFailed({ code: 'overloaded', limit: 'listen.maxConnections' })
     this.socket.destroy()
   }
 
@@ -438,29 +463,31 @@ export class ClientConnection implements Client, RequestEvents {
       return
     }
     const reason = wait.what === 'reader' ? RESPONSE_NOT_READ : undefined
-    this.#request?.clientFailed({ code: 'request_timeout', reason })
+    this.#serving?.request?.clientFailed({ code: 'request_timeout', reason })
     if (wait.what !== 'content') this.#destroy()
   }
 
   /** While nothing is read, a reset shows only when something is written, and TLS hides it. A tunnel sees to it itself. */
   #probe(): void {
     const { socket } = this
-    if (this.#request !== undefined && socket.isPaused() && socket.writableLength === 0) this.#carrier.write('')
+    if (this.#serving !== undefined && socket.isPaused() && socket.writableLength === 0) this.#carrier.write('')
   }
 
   #awaited({ headersTimeoutMs, keepAliveTimeoutMs, idleTimeoutMs }: WaitLimits): Wait {
+    const state = this.#state
+    if (state.name === 'lingering') return { what: 'lingering', progress: 0, limitMs: LINGER_MS }
+    if (state.name === 'tunnel' || state.name === 'closed') return NOTHING
     const { bytesRead, bytesWritten, writableLength } = this.socket
-    if (this.#hasEnded) return { what: 'lingering', progress: 0, limitMs: LINGER_MS }
-    if (this.isTunnel) return NOTHING
     // The system takes more bytes only when the client has emptied much of its buffers, in steps of a megabyte or so.
     const progress = bytesWritten - writableLength
     if (writableLength > 0) return { what: 'reader', progress, limitMs: idleTimeoutMs }
-    // A client may be quiet inside its content while the service sends: it may be waiting for what it gets.
-    if (this.#request?.awaitsClient === true)
+    if (state.name === 'serving') {
+      // A client may be quiet inside its content while the service sends: it may be waiting for what it gets.
+      if (state.request?.awaitsClient !== true) return NOTHING
       return { what: 'content', progress: bytesRead + progress, limitMs: idleTimeoutMs }
-    if (this.#request !== undefined) return NOTHING
+    }
     // No byte of a head counts as progress, so that all of it has to come within its limit.
-    if (this.#wasUsed && this.#parser.isBetweenMessages)
+    if (state.name === 'next head' && this.#parser.isBetweenMessages)
       return { what: 'next head', progress: this.idleSince, limitMs: keepAliveTimeoutMs }
     return { what: 'head', progress: this.idleSince, limitMs: headersTimeoutMs }
   }

@@ -1,5 +1,6 @@
 /** A response on its way to the client, and the future of its connection. A small one is written at once, a large one as it comes. */
 
+import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import * as clock from '../clock.ts'
 import { fieldLines } from '../http1/field-list.ts'
@@ -74,8 +75,12 @@ export class LastWrites {
 }
 
 /**
- * `begin`, `write` and `end` take a response of the service; `endWith` one of our own, whole. In that order become true:
- * `hasStarted`, `isComplete` (by `end`), `isWritten` (by `writeLast`, in a later step), `isFlushed`. `endWith` sets the first three.
+ * | state | what may come | what follows |
+ * |---|---|---|
+ * | `coming` | `begin`, `write`, `end`: a response of the service | `complete` |
+ * | | `endWith`: one of our own, whole; `switchProtocols` | `written` |
+ * | `complete`: all of it is here, but the last of it waits for its turn | that turn; or `endWith`, if nothing was written yet | `written` |
+ * | `written` | the system takes the last of it | `responseFlushed` of the connection |
  */
 export class ClientResponse {
   readonly #connection: ResponseCarrier
@@ -84,12 +89,7 @@ export class ClientResponse {
   keepsAlive = true
   /** True once a byte of it may have reached the client. */
   hasStarted = false
-  /** True once all of it is here, though the last of it may still wait for its turn to be written. */
-  isComplete = false
-  /** True once the last of it has been written. */
-  isWritten = false
-  /** True once the system has taken all of it. */
-  isFlushed = false
+  #state: 'coming' | 'complete' | 'written' = 'coming'
   /** A field line for its head. */
   timing = ''
   /** Octets of content so far. */
@@ -114,6 +114,14 @@ export class ClientResponse {
     return httpDate()
   }
 
+  get isComplete(): boolean {
+    return this.#state !== 'coming'
+  }
+
+  get isWritten(): boolean {
+    return this.#state === 'written'
+  }
+
   /** The fields that say whether the connection is kept, and for how long. Asked when a head is written, which decides it. */
   get connectionLines(): string {
     if (!this.#connection.mayGoOn) this.keepsAlive = false
@@ -133,7 +141,7 @@ export class ClientResponse {
   /** Writes a 101 to the client. What follows belongs to a tunnel. */
   switchProtocols({ status, reason, fields }: HeadToWrite): void {
     this.hasStarted = true
-    this.isComplete = true
+    this.#state = 'written'
     const text = `HTTP/1.1 ${status} ${reason}\r\n${fieldLines(fields)}`
     this.#socket.write(`${text}${this.timing}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
   }
@@ -176,35 +184,30 @@ export class ClientResponse {
 
   /** All of it is here. */
   end(): void {
-    this.isComplete = true
+    assert(this.#state === 'coming')
+    this.#state = 'complete'
     this.#connection.lastWrites.add(this)
   }
 
   /** Until a slow client has taken everything, it can still leave, and the proxy can still break off. */
   writeLast(): void {
-    if (this.isWritten || this.#socket.destroyed) return
-    this.isWritten = true
+    if (this.#state === 'written' || this.#socket.destroyed) return
+    this.#state = 'written'
     if (this.#isChunked) this.#text += '0\r\n\r\n'
     // Under TLS no write is done at once, and an empty one behind it would cost a system call of its own.
     if (!('encrypted' in this.#socket)) this.writeHeld()
     if (this.#text !== '' || this.#socket.writableLength > 0) this.endWith(this.#text)
-    else this.#flushed()
+    else this.#connection.responseFlushed()
   }
 
   /** Writes `last` alone. The connection goes on in a later tick: a chain of requests that are refused at once must not keep others waiting. */
   endWith(last: string): void {
     this.#text = ''
     this.hasStarted = true
-    this.isComplete = true
-    this.isWritten = true
+    this.#state = 'written'
     this.#socket.write(last, 'latin1', (error) => {
-      if (error == null) this.#flushed()
+      if (error == null) this.#connection.responseFlushed()
     })
-  }
-
-  #flushed(): void {
-    this.isFlushed = true
-    this.#connection.responseFlushed()
   }
 
   /** Nothing more is written. What is still to be flushed counts as not sent. */
