@@ -3,9 +3,8 @@
 import type { Socket } from 'node:net'
 import * as clock from '../clock.ts'
 import type { Client } from '../listener/request-handler.ts'
-import { keepReading } from '../origin/request-writer.ts'
+import { keepReading, resetConnection } from '../node-internals.ts'
 import { named, type PartWarnings, type Status } from '../part.ts'
-import { resetConnection } from '../reset.ts'
 import {
   type GatewayObserver,
   type RequestRecord,

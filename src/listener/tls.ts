@@ -5,6 +5,7 @@ import type { Socket } from 'node:net'
 import { createServer, type Server, type TLSSocket } from 'node:tls'
 import * as clock from '../clock.ts'
 import type { HandshakeFailureReason } from '../errors.ts'
+import { beginTls } from '../node-internals.ts'
 import type { Secret } from '../secret.ts'
 import { type ClientCertificate, certificateOf } from './client-certificate.ts'
 
@@ -149,7 +150,7 @@ export class ListenerTls {
       const opening = this.#openings.get(name)
       if (opening?.carrier === carrier) this.#end(name, opening, 'client_left')
     })
-    this.#server.emit('connection', carrier)
+    beginTls(this.#server, carrier)
   }
 
   #secured(socket: TLSSocket, asksForCertificate: boolean): void {

@@ -6,10 +6,11 @@ import { OriginError } from '../errors.ts'
 import { joinedValue } from '../http1/field-list.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
+import { keepReading } from '../node-internals.ts'
 import type { Attempt, AttemptConnection, SwitchedConnection } from './attempt.ts'
 import type { Connector } from './connector.ts'
 import { originError } from './origin-failure.ts'
-import { isJoined, keepReading, type RequestContent, writeRequest } from './request-writer.ts'
+import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
 
 /** What a connection tells and asks the pool that it belongs to. */
 export interface ConnectionPool {

@@ -1,0 +1,83 @@
+/**
+ * Everything that relies on what Node does, but does not document: each with the reason, and with the plain way that it replaces.
+ * `test/units/node-internals.test.ts` fails on a version of Node where one of them has stopped working, and every test of the
+ * listener's TLS where `beginTls` has.
+ */
+
+import type { Socket } from 'node:net'
+import type { Server } from 'node:tls'
+import type { MessagePort } from 'node:worker_threads'
+
+/**
+ * Breaks off a connection with a reset, and no FIN before it: its peer cannot take what it has got for all there is. The plain way,
+ * `resetAndDestroy`, ends our side first. `carrier`: the TCP socket beneath `socket`, or the same.
+ */
+export function resetConnection(socket: Socket, carrier: Socket): void {
+  if (!carrier.destroyed) {
+    Object.assign(carrier, { end: () => carrier })
+    carrier.resetAndDestroy()
+  }
+  carrier.destroy()
+  socket.destroy()
+}
+
+/** Begins TLS on a connection that was accepted elsewhere. The plain way, a `TLSSocket`, has no SNI, time limit and client errors. */
+export function beginTls(server: Server, carrier: Socket): void {
+  server.emit('connection', carrier)
+}
+
+/** Below this, freeing costs more than it saves. */
+const MIN_FREED_BYTES = 16 * 1024
+
+/** A message to a closed port is dropped at once, and memory that was transferred to it is freed. */
+let nowhere: MessagePort | undefined
+
+function closedPort(): MessagePort {
+  const { port1 } = new MessageChannel()
+  port1.close()
+  return port1
+}
+
+/**
+ * Frees the memory of `chunk`, without waiting for the garbage collector, which is the plain way. V8 collects the whole heap each time such memory
+ * has grown by some 64 MiB, and each new piece lies in memory that no processor cache holds. Does nothing if `chunk`
+ * shares its memory.
+ */
+export function release(chunk: Buffer): void {
+  const { buffer } = chunk
+  if (chunk.length < MIN_FREED_BYTES || chunk.length !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return
+  nowhere ??= closedPort()
+  nowhere.postMessage(null, [buffer])
+}
+
+type WriteDone = (error?: Error | null) => void
+
+/** Errors of a write to a peer that reads no more. What the peer sent before may still be read. */
+const READS_NO_MORE: ReadonlySet<unknown> = new Set(['EPIPE', 'ECONNRESET'])
+
+/**
+ * Keeps `socket` reading after a write has failed, and calls `onFailed` then. A service may answer before it has read the
+ * content, and close: its kernel resets the connection, our next write fails, and the answer still lies in our receive
+ * buffer. Node destroys a socket whose write fails, and the answer is lost with it. So the error is withheld from the
+ * stream: reading goes on to the end of the connection, which follows at once. No write after it reaches the kernel, unless
+ * `onFailed` calls `done`, as if this one had succeeded. Without this, most uploads of 2 MB that are answered early end as a
+ * 502.
+ */
+export function keepReading(socket: Socket, onFailed: (done: () => void) => void): void {
+  let streamDone: WriteDone | undefined
+  let done: WriteDone = () => undefined
+  // The stream passes the same function each time, so that one wrapper serves them all.
+  const wrapped = (given: WriteDone): WriteDone => {
+    if (given === streamDone) return done
+    streamDone = given
+    done = (error) => {
+      if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed(given)
+      else given(error)
+    }
+    return done
+  }
+  const write = socket._write
+  const writev = socket._writev
+  socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
+  if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
+}
