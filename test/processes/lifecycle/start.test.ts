@@ -168,7 +168,7 @@ describe('what keeps it from starting is told in one line each', () => {
 
 test('too few descriptors are one line with the remedy', async () => {
   // Node 24 starts with 22 at least, and then has enough to load the program: the admin listener is one too many.
-  const few = Number(process.versions.node.split('.')[0]) < 24 ? 20 : 22
+  const few = Number(process.versions.node.split('.')[0]) < 24 ? 19 : 22
   const started = ['-c', `ulimit -n ${few}; exec "$0" "$@"`, process.execPath, MAIN]
   const env = { PATH: process.env['PATH'] ?? '', ...served.env, OAP_ADMIN_ADDRESS: '127.0.0.1:0' }
   await using proxy = new SpawnedProxy(spawn('sh', started, { env, stdio: ['ignore', 'pipe', 'pipe'] }))
