@@ -91,7 +91,7 @@ export const OF_ORACLES = [
     oracle: 'an answer that came arrives',
     edits: [
       [
-        'origin/request-writer.ts',
+        'node-internals.ts',
         `if (error instanceof Error && 'code' in error && READS_NO_MORE.has(error.code)) onFailed(given)\n      else given(error)`,
         'given(error)',
       ],

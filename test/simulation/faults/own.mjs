@@ -78,7 +78,7 @@ export const OWN = [
   },
   {
     name: 'what had come of an answer that breaks does not reach its client',
-    edits: [['gateway/exchange.ts', '      this.#response.writeHeld()\n      // RFC 9209', '      // RFC 9209']],
+    edits: [['gateway/exchange.ts', '    this.#response.writeHeld()\n    // RFC 9209', '    // RFC 9209']],
   },
   {
     name: 'memory for content that has no room is taken all the same',
