@@ -4,7 +4,7 @@
  */
 
 import { spawnSync } from 'node:child_process'
-import { readFileSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
 import { MENDED } from './mended.mjs'
@@ -27,7 +27,9 @@ const LISTS = { mended: () => MENDED, own: () => OWN, oracles: () => OF_ORACLES,
 
 /** Whether the text of each edit is in its file, once. */
 function applies({ edits }) {
-  return edits.every(([file, find]) => readFileSync(`src/${file}`, 'utf8').split(find).length === 2)
+  return edits.every(
+    ([file, find]) => existsSync(`src/${file}`) && readFileSync(`src/${file}`, 'utf8').split(find).length === 2,
+  )
 }
 
 /** A plugin of the bundler. */
@@ -69,12 +71,15 @@ export async function measureFaults(folder, build, args) {
     await build('program-entry.ts', 'faulty.cjs', 'cjs', [withFault(fault)])
     const files = ['measure.mjs', 'program.cjs', 'faulty.cjs'].map((file) => join(folder, file))
     const node = ['--no-warnings', '--expose-internals', ...files, values.count]
-    const { stdout } = spawnSync(process.execPath, node, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'inherit'] })
-    const { seed, played, profile, oracle, text } = JSON.parse(stdout || '{"played":0}')
-    const found =
-      oracle === undefined ? `NOT FOUND in ${played}` : `SEED=${seed} (${profile}), the ${played}th: ${oracle}: ${text}`
-    console.log(`${fault.list}: ${fault.name}\n    ${found}`)
-    isEachFound &&= oracle !== undefined
+    const { stdout, status } = spawnSync(process.execPath, node, {
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
+    const { seed, played, profile, oracle, text } = status === 0 ? JSON.parse(stdout) : {}
+    const isFound = status !== 0 || oracle !== undefined
+    const how = status === 0 ? `SEED=${seed} (${profile}), the ${played}th: ${oracle}: ${text}` : 'the process ends'
+    console.log(`${fault.list}: ${fault.name}\n    ${isFound ? how : `NOT FOUND in ${played}`}`)
+    isEachFound &&= isFound
   }
   return isEachFound
 }
