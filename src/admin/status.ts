@@ -4,7 +4,7 @@ import { hostname } from 'node:os'
 import * as clock from '../clock.ts'
 import type { OrgId } from '../org-id.ts'
 import { inspect, type Telling, type Unanswered } from '../part.ts'
-import type { OrgState } from '../token/org.ts'
+import type { Org, OrgState } from '../token/org.ts'
 import type { Orgs } from '../token/orgs.ts'
 import { MAX_SHOWN } from './busiest.ts'
 import type { History } from './history.ts'
@@ -103,24 +103,30 @@ function longestOf(name: string, unanswered: readonly Unanswered[]) {
   return longest && { route: longest.route, silentMs: longest.silentMs }
 }
 
-type OrgStatus = ReturnType<typeof orgStatuses>[number]
+type OrgStatus = ReturnType<typeof statusOfOrg>
 
 /** Those with a token first, the last used before the others; then those without. */
 export function orgStatuses(orgs: Orgs) {
   const now = orgs.now()
   const day = orgs.day()
-  return Array.from(orgs, (org) => {
-    const pause = org.pauseAt(now)?.error
-    return {
-      org: org.id,
-      state: org.stateAt(now, day),
-      ageMs: org.current?.ageAt(now, day),
-      /** The known life of the token, stated or configured; undefined if there is none. */
-      lifetimeMs: org.current && finite(org.lifeMs),
-      /** What the calls were answered for which it is refused or pauses. */
-      lastRefusal: pause && { code: pause.code, tokenEndpointStatus: pause.tokenEndpointStatus },
-    }
-  }).filter(({ state }) => state !== 'none')
+  const told: OrgStatus[] = []
+  orgs.forEach((org) => {
+    if (org.stateAt(now, day) !== 'none') told.push(statusOfOrg(org, now, day))
+  })
+  return told
+}
+
+function statusOfOrg(org: Org, now: number, day: number) {
+  const pause = org.pauseAt(now)?.error
+  return {
+    org: org.id,
+    state: org.stateAt(now, day),
+    ageMs: org.current?.ageAt(now, day),
+    /** The known life of the token, stated or configured; undefined if there is none. */
+    lifetimeMs: org.current && finite(org.lifeMs),
+    /** What the calls were answered for which it is refused or pauses. */
+    lastRefusal: pause && { code: pause.code, tokenEndpointStatus: pause.tokenEndpointStatus },
+  }
 }
 
 /** JSON has no `Infinity`. */

@@ -114,14 +114,13 @@ export class Mints implements TokenSource {
 
   /** Begins a pause of the Org, unless the call is repeated. */
   #noteFailure(id: OrgId, error: TokenError, { reason, replaces }: MintOptions, isRepeated = false): void {
-    const org = this.#orgs().of(id)
     const { trouble } = error
     if (error.code === 'app_credentials_rejected') this.#noteRejected(id, error, reason)
     if (trouble === 'credentials' && replaces !== undefined) this.#noteEnded(id)
     if (trouble === 'limit') this.pace = Math.max(this.pace / 2, LOWEST_PACE)
     // A failure says nothing about the App.
     if (trouble === 'refusal' || trouble === 'limit') this.#answers = 'others'
-    org.noteTrouble(error, isRepeated, clock.now(), clock.day())
+    this.#orgs().noteTrouble(id, error, isRepeated)
   }
 
   /**

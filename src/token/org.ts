@@ -79,7 +79,7 @@ type Meaning = 'accepted' | 'rejected' | 'other' | 'neither'
  */
 type DoubtReason = 'young' | 'not kept' | 'not safe' | 'row'
 
-interface Trouble {
+export interface Trouble {
   readonly error: TokenError
   /** Pauses in a row because of the same kind of trouble; each is twice as long as the one before. */
   readonly pauses: number
@@ -410,13 +410,14 @@ export class Org {
   // ---- the token endpoint in trouble
 
   /** A call has failed: it is repeated at once, or a pause begins. */
-  noteTrouble(error: TokenError, isRepeated: boolean, now: number, day: number): void {
+  noteTrouble(error: TokenError, isRepeated: boolean, now: number, day: number): Trouble {
     const before = this.troubleAt(now)
     const same = before?.error.trouble === error.trouble ? before : undefined
     const pauses = same?.pauses ?? 0
     const since = same?.since ?? day
     const pauseMs = isRepeated ? 0 : this.#troublePauseMs(error, pauses)
     this.#trouble = { error, pauses: isRepeated ? pauses : pauses + 1, since, at: now, until: now + pauseMs }
+    return this.#trouble
   }
 
   #troublePauseMs({ trouble, retryAfterSeconds }: TokenError, pauses: number): number {

@@ -8,7 +8,7 @@ import { LRUCache } from 'lru-cache'
 import * as clock from '../clock.ts'
 import { TokenError } from '../errors.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
-import { type Mint, Org, type TokenRules, type Waiter } from './org.ts'
+import { MEMORY_MS, type Mint, Org, type TokenRules, type Trouble, type Waiter } from './org.ts'
 import type { AccessToken, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface OrgsOptions extends TokenRules {
@@ -53,6 +53,8 @@ export class Orgs {
   readonly #withToken: LRUCache<OrgId, Org>
   /** The others: requests wait for them, or their calls failed. Those that were in trouble last are last. */
   readonly #withoutToken = new Map<OrgId, Org>()
+  /** From then on, nobody is in trouble. */
+  #troubledUntil = 0
   /** Requests that have a place to wait for a first token. */
   waiting = 0
 
@@ -99,10 +101,14 @@ export class Orgs {
     return org
   }
 
-  /** Those with a token, the last used first; then the others. */
-  *[Symbol.iterator](): Generator<Org> {
-    yield* this.#withToken.values()
-    yield* this.#withoutToken.values()
+  /** Those with a token, the last used first; then the others. There may be a hundred thousand. */
+  forEach(tell: (org: Org) => void): void {
+    this.#withToken.forEach((org) => {
+      tell(org)
+    })
+    this.#withoutToken.forEach((org) => {
+      tell(org)
+    })
   }
 
   get tokenCount(): number {
@@ -112,14 +118,21 @@ export class Orgs {
   /** The Orgs whose last call failed, the latest first, but for refused ones. A pause may be over: then `leftMs` is 0. */
   get troubled() {
     const now = this.now()
-    const troubled = []
-    for (const org of this) {
+    const troubled: (Pick<Trouble, 'error' | 'since' | 'at'> & { readonly org: OrgId; readonly leftMs: number })[] = []
+    if (now >= this.#troubledUntil) return troubled
+    this.forEach((org) => {
       const trouble = org.troubleAt(now)
-      if (trouble === undefined || trouble.error.trouble === 'refusal') continue
+      if (trouble === undefined || trouble.error.trouble === 'refusal') return
       const { error, since, until, at } = trouble
       troubled.push({ org: org.id, error, since, at, leftMs: Math.max(until - now, 0) })
-    }
+    })
     return troubled.sort((a, b) => b.at - a.at)
+  }
+
+  /** A call has failed. */
+  noteTrouble(id: OrgId, error: TokenError, isRepeated = false): void {
+    const trouble = this.of(id).noteTrouble(error, isRepeated, this.now(), this.day())
+    this.#troubledUntil = Math.max(this.#troubledUntil, trouble.until + MEMORY_MS)
   }
 
   // ---- mints
@@ -232,12 +245,16 @@ export class Orgs {
   /** Those of calls that failed: all of them, or those that a 401 began. */
   endTroubles(only?: 'credentials'): void {
     const now = this.now()
-    for (const org of this) if (only === undefined || org.troubleAt(now)?.error.trouble === only) org.endTrouble()
+    this.forEach((org) => {
+      if (only === undefined || org.troubleAt(now)?.error.trouble === only) org.endTrouble()
+    })
   }
 
   /** Those of mints that did not help. */
   endPauses(): void {
-    for (const org of this) org.endPause()
+    this.forEach((org) => {
+      org.endPause()
+    })
   }
 }
 

@@ -76,7 +76,7 @@ export function orgWarnings(orgs: Orgs, now: number): PartWarnings {
   const suspected: OrgId[] = []
   const statuses = new Set<number>()
   let until = 0
-  for (const { id, hasNoGoodToken, rivalUntil, learnedStatus, suspectedStatus } of orgs) {
+  orgs.forEach(({ id, hasNoGoodToken, rivalUntil, learnedStatus, suspectedStatus }) => {
     if (hasNoGoodToken) unaccepted.push(id)
     if (rivalUntil > now) rivalled.push(id)
     until = Math.max(until, rivalUntil)
@@ -84,7 +84,7 @@ export function orgWarnings(orgs: Orgs, now: number): PartWarnings {
     else if (suspectedStatus !== undefined) suspected.push(id)
     const status = learnedStatus ?? suspectedStatus
     if (status !== undefined) statuses.add(status)
-  }
+  })
   const told = [...statuses].sort().join(', ')
   const texts = [
     learned.length > 0 &&

@@ -154,10 +154,10 @@ test('App credentials that were never accepted are told from the second Org on; 
   expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(200)
   expect(await warningsOf(proxy)).toEqual([])
   isAccepted = false
-  for (const org of ['globex', 'initech']) await request(proxy.port, get('/v2/x', org))
+  for (const org of ['hooli', 'initech']) await request(proxy.port, get('/v2/x', org))
   const [told, ...others] = await warningsOf(proxy)
   expect([told?.code, others]).toEqual(['orgs_paused', []])
-  expect(told?.text).toMatch(/No new token for initech, globex since \S+: The token endpoint answered 401/)
+  expect(told?.text).toMatch(/No new token for initech, hooli since \S+: The token endpoint answered 401/)
 })
 
 test('Orgs for which the endpoint fails are told with each cause, also between two pauses, until a call succeeds', async () => {

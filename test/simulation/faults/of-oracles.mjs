@@ -53,7 +53,7 @@ export const OF_ORACLES = [
       [
         'token/orgs.ts',
         '    const org = this.of(id)\n    if (org.mint',
-        '    const org = [...this].find(({ mint }) => mint) ?? this.of(id)\n    if (org.mint',
+        '    const org = [...this.#withoutToken.values()].find(({ mint }) => mint) ?? this.of(id)\n    if (org.mint',
       ],
     ],
   },

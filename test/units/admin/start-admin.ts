@@ -109,7 +109,7 @@ export class AdminUnderTest implements AsyncDisposable {
 
   async mint(...orgs: string[]): Promise<void> {
     for (const org of orgs as OrgId[]) {
-      const refused = (error: TokenError) => this.orgs.of(org).noteTrouble(error, false, performance.now(), Date.now())
+      const refused = (error: TokenError) => this.orgs.noteTrouble(org, error)
       await this.orgs.mint(org, 'cold').token.catch(refused)
     }
   }

@@ -144,7 +144,7 @@ describe('ahead of a stated end', () => {
     await source.last.issue(undefined, clock.now() + 100_000)
     await first
     clock.advance(98_000)
-    orgs.of(ACME).noteTrouble(new TokenError('org_access_refused', 'scripted'), false, clock.now(), clock.now())
+    orgs.noteTrouble(ACME, new TokenError('org_access_refused', 'scripted'))
     expect((await obtain()).result).toBe('hit')
     expect(source.mints).toHaveLength(1)
   })
@@ -205,6 +205,34 @@ describe('waiting', () => {
     await Promise.all(waiting)
     expect(orgs.waiting).toBe(0)
   })
+})
+
+test('the state of an Org is one word: the first that fits', async () => {
+  const { orgs, source, clock, request, obtain } = setUp()
+  const state = () => orgs.peek(ACME)?.stateAt(clock.now(), clock.now())
+  const seen = [state()]
+  const asked = request()
+  const first = obtain(ACME, asked)
+  seen.push(state())
+  await source.last.issue(undefined, clock.now() + 60_000)
+  await first
+  seen.push(state())
+  clock.advance(6_000)
+  seen.push(state())
+  asked.token.judge({ status: 401, rawFields: [] })
+  seen.push(state())
+  await source.last.issue(undefined, clock.now() + 60_000)
+  seen.push(state())
+  clock.advance(61_000)
+  seen.push(state())
+  orgs.noteTrouble(ACME, new TokenError('token_endpoint_unavailable', 'scripted'))
+  seen.push(state())
+  orgs.noteTrouble(ACME, new TokenError('org_access_refused', 'scripted'))
+  seen.push(state())
+  orgs.purge(ACME)
+  orgs.of(ACME)
+  const shown = [undefined, 'minting', 'young', 'fresh', 'rejected', 'young', 'ended', 'paused', 'refused', 'none']
+  expect([...seen, state()]).toEqual(shown)
 })
 
 describe('purging', () => {
