@@ -157,7 +157,9 @@ test('App credentials that were never accepted are told from the second Org on; 
   for (const org of ['hooli', 'initech']) await request(proxy.port, get('/v2/x', org))
   const [told, ...others] = await warningsOf(proxy)
   expect([told?.code, others]).toEqual(['orgs_paused', []])
-  expect(told?.text).toMatch(/No new token for initech, hooli(?:, globex)? since \S+: The token endpoint answered 401/)
+  // The proxy may have asked for the first ones by itself meanwhile.
+  const [, named] = /No new token for (.+) since \S+: The token endpoint answered 401/.exec(told?.text ?? '') ?? []
+  expect(named?.split(', ')).toEqual(expect.arrayContaining(['initech', 'hooli']))
 })
 
 test('Orgs for which the endpoint fails are told with each cause, also between two pauses, until a call succeeds', async () => {
