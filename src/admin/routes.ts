@@ -8,7 +8,8 @@ import { parseOrgId } from '../org-id.ts'
 import { inspect, type ReadinessCheck } from '../part.ts'
 import { renderFamilies, runtimeMetrics } from './counts.ts'
 import type { History } from './history.ts'
-import { type AdminSources, statusOf } from './status.ts'
+import { allRows } from './page/words.ts'
+import { type AdminSources, type StatusDocument, statusOf } from './status.ts'
 import type { Warnings } from './warnings.ts'
 
 export interface Answer {
@@ -28,6 +29,9 @@ export interface Route {
   readonly isFor: 'probes' | 'operators' | 'this machine'
   readonly answer: (query: URLSearchParams) => Answer | AdminProblemCode | Promise<Answer>
 }
+
+/** On the page. */
+const MAX_ORGS = 30
 
 const TEXT = 'text/plain; charset=utf-8'
 
@@ -51,6 +55,24 @@ const PAGE = markup
   .replace('<style></style>', () => `<style>${style}</style>`)
   .replace('<script type="module"></script>', () => `<script type="module">${script}</script>`)
 
+/** One document that loads nothing from anywhere and runs only its own script, which takes the place of the table. */
+function statusPage(document: StatusDocument): Answer {
+  const table = allRows(document)
+    .map(([label, text]) => `<tr><th>${escaped(label)}<td>${escaped(text)}`)
+    .join('\n')
+  return {
+    status: 200,
+    type: 'text/html; charset=utf-8',
+    content: PAGE.replace('id="plain" class="card">', (open) => `${open}\n${table}\n`),
+    fields: { 'content-security-policy': POLICY },
+  }
+}
+
+/** Org ids and paths may look like markup. */
+function escaped(text: string): string {
+  return text.replaceAll('&', '&amp;').replaceAll('<', '&lt;')
+}
+
 export function adminRoutes(
   sources: AdminSources,
   history: History,
@@ -71,15 +93,7 @@ export function adminRoutes(
     return json(statusOf(sources, history, warnings, maxOrgs, query.get('search') ?? ''))
   }
 
-  /** One document that loads nothing from anywhere, and runs only its own script. */
-  const page = () => {
-    return {
-      status: 200,
-      type: 'text/html; charset=utf-8',
-      content: PAGE,
-      fields: { 'content-security-policy': POLICY },
-    }
-  }
+  const page = () => statusPage(statusOf(sources, history, warnings, MAX_ORGS, ''))
 
   /** `org=all` names every org. */
   function purge(query: URLSearchParams): Answer | AdminProblemCode {

@@ -55,6 +55,8 @@ async function update(): Promise<void> {
   )
   showErrors(status.errors)
   showOrgs(status)
+  // What the server wrote is for browsers without JavaScript.
+  document.querySelector('#plain')?.remove()
   part(document, 'main').hidden = false
 }
 

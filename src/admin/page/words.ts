@@ -129,6 +129,23 @@ function troublesText({ repeated, limited, broken, idle }: StatusDocument['total
     .join(', ')
 }
 
+/** The whole status, for the page without JavaScript. */
+export function allRows(document: StatusDocument): [string, string][] {
+  const { warnings, errors, orgs } = document
+  return [
+    ['state', stateText(document)],
+    ['service', serviceText(document.service)],
+    ...warnings.map((warning): [string, string] => ['warning', `${warning.text} (${lastingText(warning)})`]),
+    ...recentRows(document),
+    ...whoRows(document),
+    ...errors.map(({ code, title, count, detail }): [string, string] => [
+      code,
+      `${counted(count, 'time')}: ${title}. ${detail}`,
+    ]),
+    ...orgs.map((org): [string, string] => [org.org, `${org.state} ${ageText(org)}${refusalText(org)}`]),
+  ]
+}
+
 /** `Ready, 2 warnings`. */
 export function stateText({ isReady, warnings }: Pick<StatusDocument, 'isReady' | 'warnings'>): string {
   const told = warnings.length === 0 ? '' : `, ${counted(warnings.length, 'warning')}`

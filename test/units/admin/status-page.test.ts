@@ -13,6 +13,9 @@ async function fetchPage(admin: AdminUnderTest) {
   return { html: content.toString(), policy }
 }
 
+/** It shows text of the settings and of clients. */
+const TABLE = /<table .*<\/table>/s
+
 let admin: AdminUnderTest
 beforeEach(async () => {
   admin = await AdminUnderTest.start()
@@ -30,7 +33,26 @@ test('the policy permits the script and style of the page, and nothing that is i
   expect(policy).toContain("default-src 'none'")
   expect(policy).toContain("frame-ancestors 'none'")
   expect(policy).not.toMatch(/unsafe|\*|https?:|nonce/)
-  expect(html).not.toMatch(/ (on\w+|style)=|javascript:|https?:\/\/(?!www\.w3\.org)/)
+  expect(html.replace(TABLE, '')).not.toMatch(/ (on\w+|style)=|javascript:|https?:\/\/(?!www\.w3\.org)/)
+})
+
+test('without JavaScript, the page is a table, in which an Org whose id is markup is text', async () => {
+  const hostile = `<img src=x onerror=alert(1)>"'`
+  await admin.mint(hostile)
+  admin.requestEnded({ orgId: hostile, status: 502, code: 'dns_error' })
+  admin.paused = { text: 'No Org gets a new token.', leftMs: 60_000 }
+  const { html } = await fetchPage(admin)
+  const [table = ''] = TABLE.exec(html) ?? []
+  for (const row of [
+    '<th>state<td>Ready, 1 warning\n',
+    '<th>warning<td>No Org gets a new token. (since ',
+    '<th>busiest Orgs<td>&lt;img src=x onerror=alert(1)>"\' 1\n',
+    '<th>dns_error<td>1 time: ',
+    '<th>&lt;img src=x onerror=alert(1)>"\'<td>young token',
+  ]) {
+    expect(table).toContain(row)
+  }
+  expect(html).not.toContain('<img')
 })
 
 test('the bounded counts keep who is busy among a hundred thousand Orgs, and forget in five minutes', () => {
@@ -80,6 +102,7 @@ describe.skipIf(lacks('chromium'))('in a browser', () => {
     expect(await page.evaluate(text('#callers'))).toBe('Callers: billing 3 requests, 1 in flight')
     expect(await page.evaluate(text('#service'))).toBe('App my-app at https://api.example.com/')
     expect(await page.evaluate(text('#who'))).toContain('busiest Orgs: acme 40')
+    expect(await page.evaluate(`document.querySelector('#plain')`)).toBeNull()
     expect(await page.evaluate(text('#orgs .org'))).toBe('acme')
     expect(await page.evaluate(`document.querySelector('#search').hidden`), 'with one Org').toBe(true)
     expect(await page.evaluate(text('#orgs .age'))).toMatch(/^token \d\u00a0s old, lives about 5\u00a0min$/)
