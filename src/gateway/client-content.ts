@@ -152,8 +152,7 @@ export class ClientContent implements ContentSource {
 
   // ---- from the client
 
-  receive(bytes: Buffer, start: number, end: number): void {
-    const chunk = start === 0 && end === bytes.length ? bytes : bytes.subarray(start, end)
+  receive(chunk: Buffer): void {
     this.receivedBytes += chunk.length
     this.#isWithheld = false
     this.#isUninvited = false

@@ -299,8 +299,8 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
     return !this.isOver && this.#content?.awaitsClient === true
   }
 
-  content(bytes: Buffer, start: number, end: number): void {
-    if (!this.isOver) this.#content?.receive(bytes, start, end)
+  content(bytes: Buffer): void {
+    if (!this.isOver) this.#content?.receive(bytes)
   }
 
   contentEnded(): void {

@@ -20,7 +20,7 @@ import * as clock from '../clock.ts'
 import { RESPONSE_NOT_READ } from '../errors.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
-import { resetConnection } from '../node-internals.ts'
+import { kept, readAccepted, resetConnection } from '../node-internals.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse, type LastWrites } from './client-response.ts'
@@ -134,6 +134,8 @@ export class ClientConnection implements Client, RequestEvents {
   #state = FIRST_HEAD
   /** To the current request, or else to the last one. */
   response: ClientResponse
+  /** It was given away as a tunnel. */
+  #isStream = false
   /** No request is taken any more, and no tunnel opens. */
   isFinishing = false
   /** Running time. */
@@ -142,20 +144,26 @@ export class ClientConnection implements Client, RequestEvents {
   /** Running time: since then it has stood still. */
   #waitsSince = 0
 
-  /** `socket` allows that one side ends before the other. */
-  constructor(socket: Socket, owner: ConnectionOwner, source: ConnectionSource) {
+  /**
+   * `accepted` allows that one side ends before the other, and nothing of it has been read. Unless it is under TLS, another
+   * `socket` takes its place.
+   */
+  constructor(accepted: Socket, owner: ConnectionOwner, source: ConnectionSource) {
+    const isSecure = source.carrier !== accepted
+    const reader = (bytes: Buffer, length: number) => this.#received(bytes, length)
+    const socket = isSecure ? accepted : readAccepted(accepted, reader)
+    if (isSecure) socket.on('data', (bytes: Buffer) => this.#received(bytes, bytes.length))
     this.socket = socket
     this.#owner = owner
     this.isLocal = source.isLocal
     this.isOnSocket = source.isOnSocket === true
-    this.scheme = source.carrier === socket ? 'http' : 'https'
+    this.scheme = isSecure ? 'https' : 'http'
     this.callerSocket = source.callerSocket
     this.certificate = source.certificate
-    this.#carrier = source.carrier
+    this.#carrier = isSecure ? source.carrier : socket
     this.#parser = new RequestParser(this, owner.options.maxHeadSizeBytes)
     this.response = new ClientResponse(this)
     socket.on('error', () => undefined) // `close` follows
-    socket.on('data', (bytes: Buffer) => this.#received(bytes))
     socket.on('end', () => this.#inputEnded())
     socket.on('drain', () => this.#serving?.request?.responseDrained())
     socket.once('close', () => this.#close('client_closed'))
@@ -208,18 +216,25 @@ export class ClientConnection implements Client, RequestEvents {
 
   // ---- input
 
-  #received(bytes: Buffer): void {
+  #received(bytes: Buffer, length: number): boolean {
+    // Whoever has got the socket of a tunnel reads it as a stream.
+    if (this.#isStream) return this.socket.push(kept(bytes, 0, length))
+    this.#read(bytes, length)
+    return true
+  }
+
+  #read(bytes: Buffer, length: number): void {
     const before = this.#state
     let at = 0
     try {
-      while (at < bytes.length) {
+      while (at < length) {
         const state = this.#state
         if (state.name === 'lingering' || state.name === 'closed') return
         if (state.name === 'serving' && (state.isComplete || state.input !== 'read')) {
-          this.#receivedBehind(state, bytes.subarray(at), state === before)
+          this.#receivedBehind(state, kept(bytes, at, length), state === before)
           return
         }
-        at = this.#parser.read(bytes, at, bytes.length)
+        at = this.#parser.read(bytes, at, length)
         if (this.#state !== before) this.#serving?.request?.start()
       }
     } catch (error) {
@@ -241,7 +256,7 @@ export class ClientConnection implements Client, RequestEvents {
     const serving = this.#serving
     if (serving === undefined) return
     serving.mayContinue = false
-    serving.request?.content(bytes, start, end)
+    serving.request?.content(kept(bytes, start, end))
   }
 
   messageEnd(): void {
@@ -297,7 +312,8 @@ export class ClientConnection implements Client, RequestEvents {
     const { held } = serving
     serving.held = undefined
     this.socket.resume()
-    if (held !== undefined) this.#received(held.joined())
+    const bytes = held?.joined()
+    if (bytes !== undefined) this.#read(bytes, bytes.length)
   }
 
   /** What arrived is no request, or came too slowly. */
@@ -367,6 +383,7 @@ export class ClientConnection implements Client, RequestEvents {
     const carrier = this.#carrier
     const firstBytes = this.#serving?.held?.joined()
     this.#enter(TUNNEL)
+    this.#isStream = true
     for (const event of ['data', 'end', 'drain'] as const) socket.removeAllListeners(event)
     socket.pause()
     // A tunnel has no time limit, and a client may vanish without a word.

@@ -36,8 +36,8 @@ export interface RequestInProgress {
   readonly awaitsClient: boolean
   /** All that came together with the head has been told. */
   start(): void
-  /** Octets `start` to `end` of `bytes` are content. Nobody overwrites them. */
-  content(bytes: Buffer, start: number, end: number): void
+  /** Nobody overwrites `bytes`. */
+  content(bytes: Buffer): void
   contentEnded(): void
   /** The content breaks its framing, or the client has stood still for too long. */
   clientFailed(input: BrokenInput): void

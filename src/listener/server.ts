@@ -148,8 +148,10 @@ export class Listener implements ConnectionOwner {
     })
   }
 
-  #open(socket: Socket, source: ConnectionSource): void {
-    this.#connections.set(socket, new ClientConnection(socket, this, source))
+  #open(accepted: Socket, source: ConnectionSource): void {
+    const connection = new ClientConnection(accepted, this, source)
+    const { socket } = connection
+    this.#connections.set(socket, connection)
     socket.once('close', () => this.#connections.delete(socket))
   }
 

@@ -107,9 +107,9 @@ export class TokenRequest implements RequestInProgress {
     return !this.isOver && this.awaitsProof
   }
 
-  content(bytes: Buffer, start: number, end: number): void {
+  content(bytes: Buffer): void {
     if (this.isOver) return
-    this.#content = Buffer.concat([this.#content, bytes.subarray(start, end)])
+    this.#content = Buffer.concat([this.#content, bytes])
     if (this.#content.length > MAX_CONTENT_BYTES) this.#fail(WRONG_CONTENT)
   }
 

@@ -44,7 +44,7 @@ function inProgress(content: ClientContent, client: Client): RequestInProgress {
     mayBecomeTunnel: false,
     awaitsClient: true,
     start: () => undefined,
-    content: (bytes, start, end) => content.receive(bytes, start, end),
+    content: (bytes) => content.receive(bytes),
     contentEnded: () => {
       content.ended()
       respondToOptions(client.response, 'request-1')
