@@ -2,7 +2,6 @@
 
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
-import type { Limit } from '../errors.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
 
@@ -91,8 +90,6 @@ export class Attempt {
   content: Buffer | ContentSource | undefined
   /** Undefined before the attempt is dispatched and after it has ended. */
   place: AttemptPlace | AttemptConnection | undefined
-  /** The limit that the attempt met when it had to wait for a connection. */
-  queuedFor: Limit | undefined
   /** When it had to wait, as if it had waited all the time: running time. */
   queuedAt = 0
   /** So long it has waited for connections before. */

@@ -60,8 +60,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   /** Sends it on a free connection or on a new one, or queues it until there is one. */
   dispatch(attempt: Attempt): void {
     if (this.#isClosed) attempt.sink.attemptFailed(attempt, CLOSED)
-    else if (this.#isAtShare(attempt)) this.#enqueue(attempt, 'org share')
-    else if (!this.#connect(attempt)) this.#enqueue(attempt, 'origin.connections')
+    else if (this.#isAtShare(attempt) || !this.#connect(attempt)) this.#enqueue(attempt)
   }
 
   /** Returns false if all connections are busy. */
@@ -84,9 +83,8 @@ export class Origin implements AttemptPlace, ConnectionPool {
     return true
   }
 
-  #enqueue(attempt: Attempt, limit: Limit): void {
+  #enqueue(attempt: Attempt): void {
     attempt.place = this
-    attempt.queuedFor = limit
     attempt.queuedAt = clock.runningTime() - attempt.queuedMs
     this.#waiting.push(attempt)
     attempt.sink.queued?.()
@@ -178,7 +176,9 @@ export class Origin implements AttemptPlace, ConnectionPool {
     const time = clock.runningTime()
     // Those that wait come first: a connection that is closed gives its place to one of them.
     for (const attempt of [...this.#waiting]) {
-      if (time - attempt.queuedAt >= this.#limits.responseTimeoutMs) attempt.abort(overloaded(attempt.queuedFor))
+      if (time - attempt.queuedAt < this.#limits.responseTimeoutMs) continue
+      // Named as it is now: others may hold the connections that its org held when it came.
+      attempt.abort(overloaded(this.#isAtShare(attempt) ? 'org share' : 'origin.connections'))
     }
     for (const connection of [...this.#open]) connection.check(time, this.#limits)
     const now = clock.now() // by which the service counts
@@ -234,7 +234,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
 
 const CLOSED = new OriginError('connection_terminated', 'the proxy has closed its connections')
 
-function overloaded(limit: Limit | undefined): OriginError {
+function overloaded(limit: Limit): OriginError {
   return new OriginError('overloaded', 'no connection became free in time', { limit })
 }
 

@@ -75,6 +75,16 @@ test('attempts that wait for a connection name the limit, and none of them is se
   expect(pool.server.requests).toHaveLength(1)
 })
 
+test('an attempt names the limit that holds it up at last, not the one that it met', async () => {
+  const script: OriginScript = (asked, connection) => (asked.target === '/first' ? {} : silent(asked, connection))
+  await using pool = await startOriginPool(script, { ...OF_RESPONSE, connections: 1 })
+  const first = pool.send('/first', { org: 'acme' })
+  pool.send('/holds', { org: 'other' })
+  const waiting = pool.send('/waits', { org: 'acme' })
+  await first.ended()
+  expect(await waiting.failed()).toMatchObject({ code: 'overloaded', limit: 'origin.connections' })
+})
+
 test('a reader that pauses has all the time, and from then on the service has its own again', async () => {
   await using pool = await startOriginPool(writes(`${HEAD}begun`), OF_SILENCE)
   const slow = pool.send('/')
