@@ -96,7 +96,7 @@ export class Attempt {
   queuedMs = 0
   /** True once the request is being written, so that bytes may have been sent. */
   isSent = false
-  /** True if the connection has carried an exchange before. */
+  /** True if the connection has been idle before: behind another exchange, or while a token was awaited. */
   isReused = false
   /** True once a byte of the response has arrived. */
   hasResponse = false

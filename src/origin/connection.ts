@@ -170,9 +170,12 @@ export class Connection implements AttemptConnection, ResponseEvents {
     this.#awaiting = attempt
     try {
       const lines = await awaited
+      // The connection was idle, like one that is reused: what waits on it is seen first.
+      await onceRead()
       if (attempt.place !== this) return
       this.#awaiting = undefined
       if (this.#isClosed) return this.#pool.dispatch(attempt)
+      attempt.isReused = true
       attempt.sink.taken?.(attempt)
       this.#write(attempt, lines)
     } catch (error) {
@@ -456,6 +459,11 @@ export class Connection implements AttemptConnection, ResponseEvents {
     this.#cancelOpening()
     this.#pool.closed(this, unsent)
   }
+}
+
+/** Behind the second immediate, the event loop has polled once more. */
+function onceRead(): Promise<void> {
+  return new Promise((resolve) => setImmediate(() => setImmediate(resolve)))
 }
 
 function protocolError({ reason }: MalformedMessage): OriginError {

@@ -3,4 +3,5 @@ export const FOUND: Readonly<Record<number, string>> = {
   17: 'a WebSocket stayed for ever: the end of one side lay behind bytes that the other did not take',
   78: 'a process stood still while a mint was under way, and read its answer first: the standstill used up the time for mints',
   170: 'a request that waited for a connection named the share of its Org, which by then held none',
+  183: 'a request waited for its token on a new connection, and was written though the service had closed that meanwhile',
 }

@@ -43,6 +43,34 @@ test.each(['a new connection', 'one that was used'])(
   },
 )
 
+test.each([
+  ['a response', 'HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison'],
+  ['an end', ''],
+])('%s that waits there when the token comes is seen before the request is written', async (_, bytes) => {
+  await using pool = await startOriginPool(({ target }) => ({ content: target }))
+  const token = later()
+  const sent = sendAwaiting(pool, token.promise)
+  await sent.waitFor(({ told }) => told.length > 0, 'a connection')
+  await pool.server.waitFor(({ connections }) => connections.length === 1)
+  const [connection] = pool.server.connections
+  // The kernel has it now, and we cannot read it before the next turn of the event loop.
+  if (bytes === '') connection?.end()
+  else connection?.write(bytes)
+  token.bring(TOKEN)
+  expect((await sent.ended()).content.toString()).toBe('/awaiting')
+  expect(connection?.requests).toEqual([])
+})
+
+test('a connection that closes behind such a request was idle, like one that is reused', async () => {
+  await using pool = await startOriginPool((_, connection) => connection.end())
+  const token = later()
+  const sent = sendAwaiting(pool, token.promise)
+  await sent.waitFor(({ told }) => told.length > 0, 'a connection')
+  token.bring(TOKEN)
+  expect(await sent.failed()).toMatchObject({ code: 'connection_terminated' })
+  expect(sent.attempt).toMatchObject({ isSent: true, isReused: true, hasResponse: false })
+})
+
 test.each(['given up', 'without a token'])(
   'such a request that is %s then fails once, and is not sent',
   async (end) => {
