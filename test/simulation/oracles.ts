@@ -10,6 +10,9 @@ const ROOM_MS = 6_000
 /** Methods that may be carried out twice, where a connection failed (contract: repeats on connection failure). */
 const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']
 
+/** Of `tokens.mintTimeout`: the most for one call. */
+export const CALL_SHARE = 4 / 5
+
 /** Looks while the story goes on. */
 export class Watch {
   readonly #stage: Stage
@@ -193,13 +196,14 @@ function hasCause(
   }
 }
 
-/** The budget for mints may be too small for the Orgs of the story. */
+/** A call, or the budget for the Orgs of the story, may take too long. */
 function isBehind({ limits, tokens }: Stage['story']): boolean {
   const orgs = tokens.livesMs.length
   const [, slowestMs] = tokens.answerMs
   const callsMs = (orgs / limits.mintConcurrency) * (slowestMs + 200)
   const rateMs = (orgs / limits.mintRate) * 1_000
   const shortest = Math.min(...tokens.livesMs, limits.lifetimeMs ?? Number.POSITIVE_INFINITY)
+  if (slowestMs + 200 > limits.mintTimeoutMs * CALL_SHARE) return true
   return callsMs > limits.mintTimeoutMs / 4 || rateMs > limits.mintTimeoutMs / 4 || shortest < callsMs + rateMs + 1_000
 }
 
@@ -233,7 +237,7 @@ function judgeMints({ service, violate, story }: Stage): void {
   for (const { org, at, endedAt } of service.mints) {
     // A call that the proxy gave up may still be at work at the service.
     const runs = lastOf.get(org) ?? 0
-    const gaveUpAt = at + story.limits.mintTimeoutMs * 0.8
+    const gaveUpAt = at + story.limits.mintTimeoutMs * CALL_SHARE
     if (runs > at + 100 && !hasPurges && story.stalls.length === 0)
       violate('one mint per Org at a time', `org-${org} at ${at.toFixed(0)}`)
     lastOf.set(org, Math.min(endedAt, gaveUpAt))
@@ -249,8 +253,10 @@ function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void 
     const last = lastOf.get(org)
     // Of a client that has left, the proxy may not have read the answer.
     const isRead = outcomes().some(({ plan, end }) => plan === last?.plan && end === 'whole')
-    // Another status than 401 may say something else.
-    const isRejected = last?.isAccepted === false && last.isAnswered && story.tokens.rejectsWith === undefined
+    // Another status than 401 may say something else. And of a later token, the service has said nothing.
+    const isNewest = !service.tokens.some((token) => `org-${token.org}` === org && token.issuedAt > (last?.at ?? 0))
+    const isRejected =
+      last?.isAccepted === false && last.isAnswered && story.tokens.rejectsWith === undefined && isNewest
     if ((state === 'fresh' || state === 'young') && isRejected && isRead)
       violate('the status is what the service says', `${org} is ${state}, but its last request was rejected`)
   }

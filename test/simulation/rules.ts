@@ -1,5 +1,6 @@
 /** Oracles of the rules of tokens and of fair shares. Each says in its first lines which stories it can judge. */
 
+import { CALL_SHARE } from './oracles.ts'
 import type { Outcome } from './peers/client.ts'
 import type { Stage } from './stage.ts'
 import type { Story } from './story.ts'
@@ -146,7 +147,10 @@ function judgeGoodTokens({ story, service, violate, world, outcomes }: Stage): v
   if (!isApt || tokens.wrongSecretUntil > 0) return
   const from = new Map<number, number>()
   const count = new Map<number, number>()
-  for (const { org, at } of service.mints) {
+  const inTimeMs = limits.mintTimeoutMs * CALL_SHARE - slowestMs(story)
+  for (const { org, at, endedAt } of service.mints) {
+    // The proxy may have given it up, and got no token.
+    if (endedAt - at > inTimeMs) continue
     from.set(org, from.get(org) ?? at)
     count.set(org, (count.get(org) ?? 0) + 1)
   }
