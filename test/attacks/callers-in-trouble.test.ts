@@ -3,7 +3,7 @@
  * caller gets no token: at a minter, and at the listener of a proxy.
  */
 
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { ask, BILLING_KEY, outcome, REPORTS_KEY, startMinter, startSidecar } from '../program/minter/minters.ts'
 import { during } from '../support/changes.ts'
 import { outcomeOf, request } from '../support/raw-client.ts'
@@ -37,6 +37,7 @@ async function atMinter(service: Service): Promise<Place> {
 
 async function atListener(service: Service): Promise<Place> {
   const proxy = await startProxy(service, { 'tokens.mintTimeout': '4s' }, FILES)
+  onTestFinished(() => proxy[Symbol.asyncDispose]())
   const as = (key: string) => async (org: string) => {
     const head = `GET /v2/x HTTP/1.1\r\nHost: localhost\r\nX-Org-Id: ${org}\r\nX-Proxy-Key: ${key}\r\n\r\n`
     return outcomeOf(await request(proxy.port, head))

@@ -187,14 +187,14 @@ async function startUntil(atEnd: (stop: () => Promise<void>) => void, ...[option
 
 /**
  * With `TEST_TLS=1`, every proxy that says nothing about TLS listens under TLS; with `TEST_UNIX=1`, one that says nothing about
- * its listener listens on a unix socket. The clients of the tests do the same.
+ * its listener listens on a unix socket. The clients of the tests do the same. `listen.address: localhost:0` keeps to plain TCP.
  */
 function listener(settings: ProxySettings, files: Readonly<Record<string, string>>): ProxySettings {
   const isSet = Object.keys(settings).some((key) => key.startsWith('listen.tls') || key === 'listen.address')
   if (isUnder('TEST_UNIX') && !isSet && !/(?:tls|address):/.test(files['proxy.yaml'] ?? '')) {
     return { 'listen.address': 'unix:$FOLDER/proxy.sock' }
   }
-  const isPlain = /^(unix:|off$)/.test(settings['listen.address'] ?? '')
+  const isPlain = /^(?:unix:|off$|localhost:0$)/.test(settings['listen.address'] ?? '')
   if (!isUnder('TEST_TLS') || isPlain || files['proxy.yaml']?.includes('tls:') === true) return {}
   const { certificate, key } = certificateFiles('localhost')
   return { 'listen.tls.certFile': certificate, 'listen.tls.keyFile': key }

@@ -26,7 +26,8 @@ const { service, proxy } = await startBothForFile(
       return { fields: ['Set-Cookie', COOKIE], content: seen.values('cookie').join() }
     },
   },
-  { 'origin.sendCookies': 'true', appRoutes: 'GET /v2/app' },
+  // Over TLS, cookies keep `Secure`; and programs from outside need a port.
+  { 'origin.sendCookies': 'true', appRoutes: 'GET /v2/app', 'listen.address': 'localhost:0' },
 )
 
 describe('a login by cookie', () => {

@@ -6,6 +6,7 @@ import { startFaultTable } from '../../support/fault-table.ts'
 import { problemOf, request } from '../../support/raw-client.ts'
 
 const table = await startFaultTable({ 'origin.connections': '1' })
+const own = await startFaultTable({ 'origin.connections': '1', 'admin.address': 'localhost:0' })
 
 /** Answers the first request of a connection. The second one ends the connection without a byte. */
 async function raced(method: string, end: 'fin' | 'reset', content = '', writes = '') {
@@ -40,7 +41,6 @@ describe.each(['fin', 'reset'] as const)('closed by %s', (end) => {
 })
 
 test('the log names the cause, whether the client saw it or not, and both are counted', async () => {
-  const own = await startFaultTable({ 'origin.connections': '1', 'admin.address': 'localhost:0' })
   for (const method of ['GET', 'POST']) {
     await own.expectAlive()
     const target = own.target((_, connection) => {

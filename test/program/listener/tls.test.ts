@@ -54,13 +54,16 @@ const FILES = {
 
 let service: Service
 let proxy: ProxyUnderTest
+/** Of this test: some start a second one. */
+const started: ProxyUnderTest[] = []
 async function start(settings: ProxySettings = {}, files: Readonly<Record<string, string>> = FILES): Promise<void> {
   proxy = await startProxy(service, settings, files)
+  started.push(proxy)
 }
 beforeEach(async () => {
   service = await startService({ script: ({ target }) => ({ content: target }) })
   return async () => {
-    await proxy[Symbol.asyncDispose]()
+    for (const each of started.splice(0)) await each[Symbol.asyncDispose]()
     await service[Symbol.asyncDispose]()
   }
 })

@@ -33,7 +33,7 @@ test('shows the App, the errors and the Orgs of a ready proxy', async () => {
   expect(printed).toMatch(/^ {6}last: GET \/v2\/members for initech, .*, request request-1$/m)
   expect(printed).toMatch(/^ {2}latency {3}p50 [\d.,]{1,4} m?s, p99 [\d.,]{1,4} m?s$/m)
   expect(printed).toMatch(/^ {2}stranger {2}refused {5}refused with 403$/m)
-  expect(printed).toMatch(/^ {2}acme {6}new {9}token \d s old, lives about 5 min$/m)
+  expect(printed).toMatch(/^ {2}acme {6}young {7}token \d s old, lives about 5 min$/m)
 })
 
 test('the answers of the service are counted by class; those of the proxy are not', async () => {
