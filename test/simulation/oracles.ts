@@ -254,7 +254,9 @@ function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void 
     // Of a client that has left, the proxy may not have read the answer.
     const isRead = outcomes().some(({ plan, end }) => plan === last?.plan && end === 'whole')
     // Another status than 401 may say something else. And of a later token, the service has said nothing.
-    const isNewest = !service.tokens.some((token) => `org-${token.org}` === org && token.issuedAt > (last?.at ?? 0))
+    const isNewest = !service.tokens.some(
+      (token) => `org-${token.org}` === org && token.issuedAt > (last?.token?.issuedAt ?? 0),
+    )
     const isRejected =
       last?.isAccepted === false && last.isAnswered && story.tokens.rejectsWith === undefined && isNewest
     if ((state === 'fresh' || state === 'young') && isRejected && isRead)

@@ -4,6 +4,7 @@ import { CALL_SHARE } from './oracles.ts'
 import type { Outcome } from './peers/client.ts'
 import type { Stage } from './stage.ts'
 import type { Story } from './story.ts'
+import { DAY_ZERO } from './world/world.ts'
 
 /** `tokens.rejectedCooldown` is 10 s: mints that do not help may follow the first one so much later. */
 const USELESS_MINTS_MS = [0, 10_000, 30_000, 70_000, 130_000]
@@ -247,20 +248,19 @@ function judgeRefusals(stage: Stage): void {
     'origin.connections': { all: connections },
     'org share': { ofOrg: Math.max(1, Math.floor(connections * ORG_SHARE)) },
   }
-  const reasons = new Map<string, string>()
-  for (const { msg, path, reason } of proxy.logs)
-    if (msg === 'request' && typeof reason === 'string') reasons.set(String(path), reason)
-  for (const { plan, endedAt, code } of stage.outcomes()) {
-    if (code !== 'overloaded') continue
-    const { all = 0, ofOrg = 0 } = least[reasons.get(`/v2/${plan.id}`) ?? ''] ?? {}
-    const open = openAt(stage, endedAt).filter((other) => other.plan.id !== plan.id)
-    const tunnels = [...stage.service.tunnels.values()].filter(({ openedAt }) => openedAt < endedAt).length
+  const refusals = new Map(proxy.logs.filter(({ msg }) => msg === 'request').map((line) => [line['path'], line]))
+  for (const { plan, code } of stage.outcomes()) {
+    const line = refusals.get(`/v2/${plan.id}`)
+    if (code !== 'overloaded' || line === undefined) continue
+    const { reason, time } = line
+    const { all = 0, ofOrg = 0 } = least[String(reason)] ?? {}
+    // Its client may have read it later.
+    const at = Date.parse(String(time)) - DAY_ZERO
+    const open = openAt(stage, at).filter((other) => other.plan.id !== plan.id)
+    const tunnels = [...stage.service.tunnels.values()].filter(({ openedAt }) => openedAt < at).length
     const sameOrg = open.filter((other) => other.plan.org === plan.org).length
     if (open.length + tunnels < all || sameOrg + tunnels < ofOrg)
-      violate(
-        'a limit that is named is reached',
-        `${plan.id}: ${reasons.get(`/v2/${plan.id}`)}, ${open.length} open, ${sameOrg} of its Org`,
-      )
+      violate('a limit that is named is reached', `${plan.id}: ${reason}, ${open.length} open, ${sameOrg} of its Org`)
   }
 }
 

@@ -4,7 +4,7 @@ import type { Loop } from './loop.ts'
 import { Random } from './random.ts'
 
 /** The time of day when each world begins. */
-const DAY_ZERO = Date.UTC(2026, 0, 1)
+export const DAY_ZERO = Date.UTC(2026, 0, 1)
 
 interface Event {
   readonly at: number
