@@ -98,7 +98,7 @@ export type OrgState = 'refused' | 'paused' | 'rejected' | 'minting' | 'young' |
 
 const AHEAD_SHARE = 1 / 10
 const MOST_AHEAD_MS = 30_000
-const LATER_MS = 2_000 // an end that comes later by less is the same: clocks and answers are not that exact
+const LATER_MS = 2_000 // an end that comes later by less, or by less than half a life, is the same: clocks and answers are not that exact
 const SOONEST_RETRY_MS = 100
 const LIFETIME_RETRY_MS = 10_000
 const UNUSED_MS = 300_000
@@ -365,7 +365,8 @@ export class Org {
     // The same token is as old as it is, whatever brought it.
     const lifetimeMs = isSame ? Number.POSITIVE_INFINITY : this.#lifetimeMs
     const endOf = ({ mintedAt, statedLifeMs }: AccessToken) => mintedAt + Math.min(statedLifeMs, lifetimeMs)
-    const isLater = reason !== 'rejected' && endOf(token) > endOf(before) + LATER_MS
+    const laterMs = Math.min(LATER_MS, (endOf(before) - before.mintedAt) / 2)
+    const isLater = reason !== 'rejected' && endOf(token) > endOf(before) + laterMs
     if (reason === 'rejected' && !isSame) this.#noteEndedYoung(before, token.mintedAt)
     this.acceptedAt = -1
     if (!isSame || isLater) {

@@ -104,6 +104,13 @@ describe('2. the end is known', () => {
     )
   })
 
+  test('lives of two seconds: each token is used for nearly all of its life', async () => {
+    const stage = new Stage({ lifetimeMs: 2_000 })
+    await stage.send()
+    const { slowestMs, mintedAt } = await poll(stage, 10_000, () => 60_000)
+    expect([slowestMs, mintedAt.length]).toEqual([4, 5])
+  })
+
   test('the same token past tokens.lifetime counts as no token: nobody waits for ten seconds', async () => {
     const stage = new Stage({ lifetimeMs: 60_000 })
     stage.name = 'the-same'
