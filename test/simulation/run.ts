@@ -3,9 +3,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { parseArgs } from 'node:util'
+import { FAMILIES } from './families.ts'
 import { shrink } from './shrink.ts'
-import { play, type Violation } from './stage.ts'
-import { type Story, storyOf } from './story.ts'
+import type { Violation } from './stage.ts'
+import type { Story } from './story.ts'
 import { compareWithReal } from './world/compare.ts'
 import { ProxyProcess } from './world/program.ts'
 
@@ -21,11 +22,14 @@ const { values } = parseArgs({
     seconds: { type: 'string', default: '60' },
     /** Plays each seed twice, and compares. */
     twice: { type: 'boolean', default: false },
+    /** Several processes: a minter and its sidecars. */
+    minter: { type: 'boolean', default: false },
     /** Compares the world with real sockets, and does nothing else. */
     world: { type: 'boolean', default: false },
   },
 })
 const SHRINK_MS = 60_000
+const { storyOf, play } = FAMILIES[values.minter ? 'minter' : 'alone']
 const { SEED: given = values.seed } = process.env
 
 ProxyProcess.load(readFileSync(join(folder, 'program.cjs'), 'utf8'))
@@ -82,7 +86,7 @@ function runMany(): void {
 function tell(seed: number): void {
   const whole = storyOf(seed)
   const [violation] = play(whole).violations
-  const story = violation === undefined ? whole : shrink(whole, violation.oracle, performance.now() + SHRINK_MS)
+  const story = violation === undefined ? whole : shrink(whole, violation.oracle, performance.now() + SHRINK_MS, play)
   const { trace, hash, violations } = play(story, true)
   const { limits, tokens, service, lines, clients } = story
   console.log(JSON.stringify({ profile: story.profile, limits, tokens, service, lines }, undefined, 1))

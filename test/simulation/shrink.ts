@@ -1,10 +1,10 @@
 /** Takes parts of a story away as long as what is left fails in the same way. */
 
-import { play } from './stage.ts'
+import type { play } from './stage.ts'
 import type { ClientPlan, RequestPlan, Story } from './story.ts'
 
-export function shrink(story: Story, oracle: string, until: number): Story {
-  const fails = (candidate: Story) => play(candidate).violations.some((violation) => violation.oracle === oracle)
+export function shrink(story: Story, oracle: string, until: number, playStory: typeof play): Story {
+  const fails = (candidate: Story) => playStory(candidate).violations.some((violation) => violation.oracle === oracle)
   let best = story
   const reduce = <T>(listOf: (story: Story) => readonly T[], withList: (story: Story, list: readonly T[]) => Story) => {
     let list = listOf(best)

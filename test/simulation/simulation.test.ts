@@ -28,4 +28,8 @@ describe.skipIf(!isOnItsNode)('the simulation, on Node 20', () => {
   test('fixed seeds pass', () => {
     simulate('--from', '1000', '--count', '20')
   })
+
+  test('fixed seeds of a minter with its sidecars pass', () => {
+    simulate('--minter', '--from', '1', '--count', '20')
+  })
 })

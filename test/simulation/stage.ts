@@ -36,7 +36,7 @@ export interface Stage {
   readonly violate: (oracle: string, text: string) => void
 }
 
-const SECRET_FILE = '/etc/oap/secret'
+export const SECRET_FILE = '/etc/oap/secret'
 /** Nobody waits for longer, whatever the story: then it hangs. */
 const LONGEST_MS = 150_000
 /** Behind the story, until idle connections, pauses and lingering ends are over. */
@@ -177,7 +177,7 @@ function probe(stage: Stage): void {
   judgeProbe(stage, clients)
 }
 
-function probeRequest(id: string, org: number): RequestPlan {
+export function probeRequest(id: string, org: number): RequestPlan {
   return {
     id,
     org,
@@ -205,7 +205,7 @@ function probeRequest(id: string, org: number): RequestPlan {
   }
 }
 
-function settingsOf(limits: Limits): object {
+export function settingsOf(limits: Limits): object {
   const ms = (value: number) => `${value}ms`
   return {
     appId: 'app',

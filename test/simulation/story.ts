@@ -33,6 +33,7 @@ export type Profile =
   | 'stop under load'
   | 'cold crowd'
   | 'idle connections'
+  | 'a minter'
 
 /** The settings of the proxy that the oracles know. */
 export interface Limits {

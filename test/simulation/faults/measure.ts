@@ -1,11 +1,13 @@
 /** Plays seeds with a fault until one fails that passes without it. Started by `main.mjs`. */
 
 import { readFileSync } from 'node:fs'
-import { play, type Violation } from '../stage.ts'
-import { GROUND_REST, PROFILE_EVERY, storyOf } from '../story.ts'
+import { FAMILIES } from '../families.ts'
+import type { Violation } from '../stage.ts'
+import { GROUND_REST, PROFILE_EVERY } from '../story.ts'
 import { ProxyProcess } from '../world/program.ts'
 
-const [, , wholeFile = '', faultyFile = '', most = '0'] = process.argv
+const [, , wholeFile = '', faultyFile = '', most = '0', family = 'alone'] = process.argv
+const { storyOf, play } = FAMILIES[family as keyof typeof FAMILIES]
 const [whole, faulty] = [readFileSync(wholeFile, 'utf8'), readFileSync(faultyFile, 'utf8')]
 
 /** Those with a profile first: they find the most. */

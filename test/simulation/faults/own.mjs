@@ -94,4 +94,9 @@ export const OWN = [
       ['gateway/tunnel.ts', 'if (socket.readableEnded) to.destroySoon()', 'if (socket.readableEnded) to.destroy()'],
     ],
   },
+  {
+    name: 'whoever asks a minter while a claim is under way waits for its mint',
+    family: 'minter',
+    edits: [['minter/token-giver.ts', 'if (mayClaim) return', 'if (mayClaim || holder.isBeingReplaced) return']],
+  },
 ]

@@ -45,6 +45,7 @@ export class Client {
   readonly #network: Network
   readonly #name: string
   readonly #plan: ClientPlan
+  readonly #port: number
   readonly outcomes: Outcome[] = []
   readonly tunnels = new Map<string, Tunnel>()
   readonly faults: string[] = []
@@ -56,8 +57,9 @@ export class Client {
   /** So long it has sent parts of empty lines on an idle connection. */
   dribbledMs = 0
 
-  constructor(world: World, network: Network, name: string, plan: ClientPlan) {
+  constructor(world: World, network: Network, name: string, plan: ClientPlan, port = PROXY_PORT) {
     this.#world = world
+    this.#port = port
     this.#network = network
     this.#name = name
     this.#plan = plan
@@ -95,7 +97,7 @@ export class Client {
       this.#write(plan, this.#wire, true, isRetry)
       return
     }
-    const endpoint: Endpoint = this.#network.connect(this.#name, '127.0.0.1', PROXY_PORT, (error) => {
+    const endpoint: Endpoint = this.#network.connect(this.#name, '127.0.0.1', this.#port, (error) => {
       if (error === undefined) this.#write(plan, this.#open(endpoint), false, isRetry)
       else {
         endpoint.close()

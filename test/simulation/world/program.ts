@@ -179,8 +179,10 @@ export class ProxyProcess {
   failure: unknown
   readonly #instance: Instance
   readonly #world: World
+  readonly #name: string
 
   constructor(world: World, network: Network, name: string) {
+    this.#name = name
     const random = new Random(world.seed, name)
     this.#world = world
     this.loop = new Loop(world, () => random.spread(0.01, 0.2))
@@ -200,12 +202,18 @@ export class ProxyProcess {
 
   /** Runs the world until the program listens, or has failed. */
   start(): void {
+    this.begin()
+    this.#world.run(this.#world.now + 60_000, () => this.app !== undefined || this.failure !== undefined)
+  }
+
+  /** The same while the world runs. */
+  begin(): void {
     const { program } = this.#instance
     const source = { file: CONFIG_FILE, env: {} }
     const write = (line: string) => {
       const parsed: LogLine = JSON.parse(line)
       this.logs.push(parsed)
-      this.#world.tell('log', line.trim())
+      this.#world.tell(this.#name === 'proxy' ? 'log' : `log ${this.#name}`, line.trim())
     }
     const begin = async () => {
       const loaded = await program.loadConfig(source)
@@ -213,7 +221,6 @@ export class ProxyProcess {
       this.app = await program.startApp(loaded, log, source)
     }
     this.do(() => begin().catch((error: unknown) => (this.failure = error)))
-    this.#world.run(this.#world.now + 60_000, () => this.app !== undefined || this.failure !== undefined)
   }
 
   /** What the page says of the Orgs. */
