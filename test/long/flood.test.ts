@@ -28,6 +28,8 @@ test('a flood of unknown orgs', () =>
     await using proxy = await startProxyProcess(service, {
       settings: {
         'tokens.mintRate': `${RATE}`,
+        // Who waits in vain leaves its connection to the next sooner.
+        'tokens.mintTimeout': '5s',
         // Known orgs have to renew their tokens during the flood, which could keep them from doing so.
         'tokens.lifetime': '2s',
         // The flood would write too many lines.
