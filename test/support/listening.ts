@@ -1,5 +1,6 @@
 /** Any server of a test, mostly on a free port, which ends together with its connections. */
 
+import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 
@@ -27,8 +28,15 @@ export async function listening(server: Server, host = '127.0.0.1', port = 0): P
   }
 }
 
-/** A port that was free a moment ago. */
+/** A port that was free a moment ago, below those that Linux gives to others who ask for any (from 32,768 on). */
 export async function freePort(): Promise<number> {
-  await using server = await listening(createServer())
-  return server.port
+  for (let left = 100; ; left--) {
+    const port = randomInt(10_000, 32_768)
+    try {
+      await using _ = await listening(createServer(), '127.0.0.1', port)
+      return port
+    } catch (error) {
+      if (left === 0) throw error
+    }
+  }
 }
