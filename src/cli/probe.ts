@@ -27,6 +27,7 @@ import { AppKey } from '../token/app-key.ts'
 import { closedPath, endpointText, endpointUrl, tokenRequest } from '../token/token-request.ts'
 import { readVersion, USER_AGENT } from '../version.ts'
 
+const DEFAULT_HEADER = 'authorization: Bearer {token}'
 const DEFAULT_PATH = '/v2/example/endpoint'
 
 export interface ProbeCommand {
@@ -118,6 +119,7 @@ async function ask(
     await questions.askAll()
     const { findings, facts } = questions
     const text = `${endpoint.method} ${endpoint.base?.origin ?? ''}${endpoint.path}`
+    const header = `${tokens.header.name}: ${tokens.header.before}{token}${tokens.header.after}`
     return {
       ...{ program, at, baseUrl: baseUrl.href, endpoint: text, org: task.org, path },
       ...{ mints: asker.mints.length, gets: asker.gets.length, durationMs: clock.now() - startedAt },
@@ -132,6 +134,7 @@ async function ask(
         ...(tokens.auth !== 'basic' && { tokenAuth: tokens.auth }),
         ...(form && { tokenForm: form }),
         ...(json && { tokenJson: json }),
+        ...(header !== DEFAULT_HEADER && { tokenHeader: header }),
       },
     }
   } finally {

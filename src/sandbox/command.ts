@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { readFile } from 'node:fs/promises'
 import { z } from 'zod'
 import { DEFAULT_APP_ID, type Sandbox, startSandbox } from './sandbox.ts'
-import { DEFAULT_APP_SECRET, DEFAULT_ENDPOINT, DEFAULT_FIELD } from './switches.ts'
+import { DEFAULT_APP_SECRET, DEFAULT_ENDPOINT, DEFAULT_FIELD, DEFAULT_HEADER } from './switches.ts'
 
 export interface SandboxCommand {
   readonly port?: number | undefined
@@ -38,12 +38,18 @@ async function switchesIn(path: string): Promise<object> {
   }
 }
 
-function introduction({ baseUrl, appId, tokenEndpoint, tokenField, tokenAuth }: Sandbox, secret: string): string {
+function introduction(
+  { baseUrl, appId, tokenEndpoint, tokenField, tokenHeader, tokenAuth }: Sandbox,
+  secret: string,
+): string {
   const [method = '', path = ''] = tokenEndpoint.split(' ')
-  const version =
-    tokenEndpoint === DEFAULT_ENDPOINT && tokenField === DEFAULT_FIELD
-      ? ''
-      : ` OAP_TOKENS_ENDPOINT="${tokenEndpoint}" OAP_TOKENS_FIELD="${tokenField}"`
+  const version = [
+    [tokenEndpoint, DEFAULT_ENDPOINT, 'ENDPOINT'],
+    [tokenField, DEFAULT_FIELD, 'FIELD'],
+    [tokenHeader, DEFAULT_HEADER, 'HEADER'],
+  ]
+    .map(([value, byDefault, name]) => (value === byDefault ? '' : ` OAP_TOKENS_${name}="${value}"`))
+    .join('')
   const getToken = `  Get a token:
     curl -X ${method} -u "${appId}:${secret}" ${baseUrl}${path.replace('{orgId}', 'acme')}
 

@@ -9,7 +9,8 @@ import { pipeline } from 'node:stream/promises'
 import { WebSocketServer } from 'ws'
 import { type Exchange, pause, Refusal, send } from './exchange.ts'
 
-export async function answerExample(exchange: Exchange, org: string): Promise<void> {
+/** `credentials`: the headers that carry them. */
+export async function answerExample(exchange: Exchange, org: string, credentials: readonly string[]): Promise<void> {
   const [, name] = /^\/v[\d.]+\/example\/([a-z]+)$/.exec(exchange.path) ?? []
   const query = new URLSearchParams(exchange.query)
   switch (name) {
@@ -20,7 +21,7 @@ export async function answerExample(exchange: Exchange, org: string): Promise<vo
     case 'socket':
       return answerSocket(exchange)
     default:
-      return answerEcho(exchange, org)
+      return answerEcho(exchange, org, credentials)
   }
 }
 
@@ -31,9 +32,13 @@ function numberOf(query: URLSearchParams, name: string, fallback: number): numbe
 }
 
 /** The echo hides these: an app behind the proxy must not learn the token from it. */
-const CREDENTIAL_FIELD = /^(?:authorization|proxy-authorization|x-proxy-key)$/i
+const CREDENTIALS = ['authorization', 'proxy-authorization', 'x-proxy-key']
 
-async function answerEcho({ request, response, path, query }: Exchange, org: string): Promise<void> {
+async function answerEcho(
+  { request, response, path, query }: Exchange,
+  org: string,
+  credentials: readonly string[],
+): Promise<void> {
   const { method, rawHeaders } = request
   const hash = createHash('sha256')
   let lengthBytes = 0
@@ -41,9 +46,10 @@ async function answerEcho({ request, response, path, query }: Exchange, org: str
     hash.update(chunk)
     lengthBytes += chunk.length
   }
+  const hidden = new Set([...CREDENTIALS, ...credentials.map((name) => name.toLowerCase())])
   const names = rawHeaders.filter((_, index) => index % 2 === 0)
   const fields = names.map((name, index) => {
-    return `${name}: ${CREDENTIAL_FIELD.test(name) ? '[credentials]' : rawHeaders[2 * index + 1]}`
+    return `${name}: ${hidden.has(name.toLowerCase()) ? '[credentials]' : rawHeaders[2 * index + 1]}`
   })
   send(response, { org, method, path, query, fields, content: { lengthBytes, sha256: hash.digest('hex') } })
 }

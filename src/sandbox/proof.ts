@@ -4,8 +4,9 @@ import { createPublicKey } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { unescape as percentDecoded } from 'node:querystring'
 import { text } from 'node:stream/consumers'
+import type { JWTVerifyOptions } from 'jose'
 import { wallClock } from './issued-tokens.ts'
-import type { Members, Switches } from './switches.ts'
+import type { Assertion, Members, Switches } from './switches.ts'
 
 /** A form or a JSON object of texts; empty if it is neither. */
 export async function readContent(request: IncomingMessage): Promise<Members> {
@@ -31,6 +32,18 @@ export function hasMembers(content: Members, { tokenForm, tokenJson }: Content):
   return expected.every(([name, value]) => (value === '{orgId}' ? content[name] : content[name] === value))
 }
 
+/** Empty if the header is not as `tokenHeader` says. The name of a scheme has no case (RFC 9110 §11.1). */
+export function tokenIn({ headers }: IncomingMessage, tokenHeader: string): string {
+  const [, name = '', before = '', after = ''] = /^(.*?): (.*)\{token\}(.*)$/.exec(tokenHeader) ?? []
+  const value = String(headers[name.toLowerCase()] ?? '')
+  if (!value.toLowerCase().startsWith(before.toLowerCase()) || !value.endsWith(after)) return ''
+  return value.slice(before.length, value.length - after.length).trimStart()
+}
+
+export function hasHeaders({ headers }: IncomingMessage, expected: Members = {}): boolean {
+  return Object.entries(expected).every(([name, value]) => headers[name.toLowerCase()] === value)
+}
+
 /** Basic (RFC 7617) or Bearer (RFC 6750) credentials. */
 export function credentialsOf(request: IncomingMessage, scheme: 'basic' | 'bearer'): string | undefined {
   const [, given, credentials] = /^(basic|bearer) +(\S+)$/i.exec(request.headers.authorization ?? '') ?? []
@@ -41,7 +54,7 @@ type App = Switches & { readonly appId: string }
 
 /** `url` is the audience of an assertion. */
 export async function isProven(app: App, request: IncomingMessage, content: Members, url: string): Promise<boolean> {
-  const { appId, tokenAuth, decodesBasic } = app
+  const { appId, tokenAuth, decodesBasic, tokenAssertion } = app
   const secrets = [app.appSecret].flat()
   const currentDate = new Date(wallClock(app))
   switch (tokenAuth) {
@@ -54,10 +67,14 @@ export async function isProven(app: App, request: IncomingMessage, content: Memb
     case 'form':
       return content['client_id'] === appId && secrets.includes(content['client_secret'] ?? '')
     case 'jwt':
-      return await isSigned(credentialsOf(request, 'bearer'), secrets, { issuer: appId, currentDate })
+      return await isSigned(credentialsOf(request, 'bearer'), secrets, {
+        issuer: appId,
+        ...tokenAssertion,
+        currentDate,
+      })
     case 'assertion': {
-      const claims = { issuer: appId, subject: appId, audience: url, requiredClaims: ['jti', 'exp'], currentDate }
-      return await isSigned(content['client_assertion'], secrets, claims)
+      const claims = { issuer: appId, subject: appId, audience: url, ...tokenAssertion, currentDate }
+      return await isSigned(content['client_assertion'], secrets, { ...claims, requiredClaims: ['jti', 'exp'] })
     }
   }
 }
@@ -66,9 +83,9 @@ function formDecoded(part: string): string {
   return percentDecoded(part.replaceAll('+', ' '))
 }
 
-interface Claims {
-  readonly issuer: string
+interface Claims extends Assertion {
   readonly currentDate: Date
+  readonly requiredClaims?: string[]
 }
 
 /** Not by a clock that is ahead of ours. */
@@ -76,8 +93,10 @@ async function isSigned(jwt: string | undefined, keys: readonly string[], claims
   if (jwt === undefined) return false
   const { jwtVerify } = await import('jose')
   for (const key of keys) {
-    const isBy = await jwtVerify(jwt, createPublicKey(key), claims).then(
-      ({ payload }) => (payload.iat ?? 0) <= claims.currentDate.getTime() / 1_000,
+    const { keyId, algorithm, currentDate } = claims
+    const isBy = await jwtVerify(jwt, createPublicKey(key), claims as JWTVerifyOptions).then(
+      ({ payload: { iat = 0 }, protectedHeader: { kid, alg } }) =>
+        iat <= currentDate.getTime() / 1_000 && (keyId ?? kid) === kid && (algorithm ?? alg) === alg,
       () => false,
     )
     if (isBy) return true

@@ -12,7 +12,7 @@ import { Service, type ServiceHandler } from './service.ts'
 import type { Switches } from './switches.ts'
 
 export type { OrgStats, SandboxStats, ServiceHandler } from './service.ts'
-export type { Fault, Limit, Members, StatedEnd, Switches } from './switches.ts'
+export type { Assertion, Fault, Limit, Members, StatedEnd, Switches } from './switches.ts'
 
 export const DEFAULT_APP_ID = 'sandbox-app'
 const TARGET = /^(\/[^?]*)(?:\?(.*))?$/s
@@ -36,6 +36,8 @@ export interface Sandbox
       | 'tokenAuth'
       | 'tokenForm'
       | 'tokenJson'
+      | 'tokenHeader'
+      | 'tokenAssertion'
       | 'set'
       | 'revoke'
       | 'stats'

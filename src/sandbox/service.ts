@@ -5,8 +5,8 @@ import type { Socket } from 'node:net'
 import { answerExample } from './example.ts'
 import { COMMIT, type Exchange, pause, Refusal, send } from './exchange.ts'
 import { type IssuedToken, IssuedTokens, replyOf, wallClock } from './issued-tokens.ts'
-import { credentialsOf, hasMembers, isProven, orgIn, readContent } from './proof.ts'
-import { type Limit, type Members, parseSwitches, type Switches } from './switches.ts'
+import { hasHeaders, hasMembers, isProven, orgIn, readContent, tokenIn } from './proof.ts'
+import { type Assertion, type Limit, type Members, parseSwitches, type Switches } from './switches.ts'
 
 /** Your own answers: called for each request with a live token, except below `/v2/example/`. */
 export type ServiceHandler = (request: IncomingMessage, response: ServerResponse, org: string) => void | Promise<void>
@@ -30,6 +30,7 @@ export interface SandboxStats {
 
 /** Of the API. Any prefix may precede it. */
 const SERVICE_PATH = /^(?:\/[^/]+)*?(\/v\d[\d.]*(?:\/.*)?)$/s
+const NO_SECRET_HEADER = [403, 'header_missing', 'This request needs the headers of secretHeaders.'] as const
 const NO_COUNTS: OrgStats = { mints: 0, tokens: 0, requests: 0, rejected: 0 }
 
 export class Service {
@@ -80,9 +81,17 @@ export class Service {
     return this.#switches.tokenJson
   }
 
-  /** All switches but the secret. */
-  get shownSwitches(): Omit<Switches, 'appSecret'> {
-    const { appSecret: _, ...shown } = this.#switches
+  get tokenHeader(): string {
+    return this.#switches.tokenHeader
+  }
+
+  get tokenAssertion(): Assertion | undefined {
+    return this.#switches.tokenAssertion
+  }
+
+  /** All switches but the secrets. */
+  get shownSwitches(): Omit<Switches, 'appSecret' | 'secretHeaders' | 'mintSecretHeaders'> {
+    const { appSecret: _, secretHeaders: _ofRequests, mintSecretHeaders: _ofMints, ...shown } = this.#switches
     return shown
   }
 
@@ -125,6 +134,7 @@ export class Service {
     const org = inPath || orgIn(content, this.#switches)
     this.#count(org || undefined, 'mints')
     if (!(await this.#isSpared(response, 'mint', org))) return
+    if (!hasHeaders(request, this.#switches.mintSecretHeaders)) throw new Refusal(...NO_SECRET_HEADER)
     await this.#refuseAllButApp(request, content, path)
     if (!hasMembers(content, this.#switches) || org === '') {
       throw new Refusal(400, 'invalid_request', 'The content of this request is not as tokenForm or tokenJson says.')
@@ -142,20 +152,22 @@ export class Service {
 
   async #answerRequest(exchange: Exchange): Promise<void> {
     const { request, response, path } = exchange
-    const token = this.#tokens.find(credentialsOf(request, 'bearer') ?? '')
+    const token = this.#tokens.find(tokenIn(request, this.#switches.tokenHeader))
     const isKnown = token !== undefined && this.#isKnown(token, request.socket)
     const now = performance.now()
     const isLive = isKnown && now < token.expiresAt
     this.#count(token?.org, isLive ? 'requests' : 'rejected')
     if (!(await this.#isSpared(response, 'request', token?.org))) return
     this.#holdLimit(response, 'request', token?.org)
+    if (!hasHeaders(request, this.#switches.secretHeaders)) throw new Refusal(...NO_SECRET_HEADER)
     if (!isLive) {
       const { expiredStatus: status } = this.#switches
       const code = isKnown ? 'token_expired' : 'token_unknown'
       throw new Refusal(status, code, 'This request needs a live Org Access Token.', rejectionFields(status))
     }
     if (token.idleMs !== undefined) token.expiresAt = now + token.idleMs
-    if (this.#handler === undefined || /^\/v[\d.]+\/example\//.test(path)) await answerExample(exchange, token.org)
+    if (this.#handler === undefined || /^\/v[\d.]+\/example\//.test(path))
+      await answerExample(exchange, token.org, this.#credentialNames)
     else await this.#handler(request, response, token.org)
   }
 
@@ -166,6 +178,12 @@ export class Service {
     const number = this.#connections.get(socket) ?? this.#connectionCount++
     this.#connections.set(socket, number)
     return Math.floor((number + 1) * tokenSettleShare) === Math.floor(number * tokenSettleShare)
+  }
+
+  /** The headers that no echo shows. */
+  get #credentialNames(): string[] {
+    const { tokenHeader, secretHeaders = {} } = this.#switches
+    return [tokenHeader.split(':', 1).join(), ...Object.keys(secretHeaders)]
   }
 
   /** Tells what is left of the limit. @throws {Refusal} beyond it */

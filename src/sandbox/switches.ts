@@ -20,6 +20,14 @@ export interface Switches {
   readonly mintStatus: number
   /** The member of the answer that is the token; dots lead into objects. */
   readonly tokenField: string
+  /** The header that carries the token: a name, and a text with `{token}` once. */
+  readonly tokenHeader: string
+  /** Headers that each request with a token must have, as behind an API gateway. */
+  readonly secretHeaders?: Members | undefined
+  /** The same of calls of the token endpoint. */
+  readonly mintSecretHeaders?: Members | undefined
+  /** What the JWT of `jwt` or `assertion` must say, where that is not the default. */
+  readonly tokenAssertion?: Assertion | undefined
   /** Lifetime of tokens issued from now on. */
   readonly tokenLifetimeMs: number
   /** `sliding`: each use begins it anew. `irregular`: between half and one and a half of it. */
@@ -58,6 +66,16 @@ export interface Switches {
 
 export type Members = Readonly<Record<string, string>>
 
+export interface Assertion {
+  /** The endpoint's URL for `assertion`, and any for `jwt`, if absent. */
+  readonly audience?: string | undefined
+  /** The App id if absent, as the next one. A JWT that somebody else has signed for the App names others. */
+  readonly issuer?: string | undefined
+  readonly subject?: string | undefined
+  readonly keyId?: string | undefined
+  readonly algorithm?: string | undefined
+}
+
 export type StatedEnd = 'jwt' | 'expires_in' | 'expiresIn' | 'expires_at' | 'expiresAt'
 
 /** Every answer tells what is left of it, and one beyond it when to come back. */
@@ -90,6 +108,7 @@ export const DEFAULT_APP_SECRET = 'sandbox-secret-that-opens-nothing-else'
 
 export const DEFAULT_ENDPOINT = 'POST /v2/orgs/{orgId}/access'
 export const DEFAULT_FIELD = 'orgAccessToken'
+export const DEFAULT_HEADER = 'Authorization: Bearer {token}'
 
 const text = z.string().min(1)
 const members = z.record(z.string(), z.string())
@@ -109,6 +128,13 @@ const limit = z.strictObject({
   status: status.optional(),
   perOrg: z.boolean().optional(),
 })
+const assertion = z.strictObject({
+  audience: text.optional(),
+  issuer: text.optional(),
+  subject: text.optional(),
+  keyId: text.optional(),
+  algorithm: text.optional(),
+})
 const STATED_ENDS = ['jwt', 'expires_in', 'expiresIn', 'expires_at', 'expiresAt'] as const
 const schema = z.strictObject({
   appSecret: z.union([text, z.array(text).min(1)]).default(DEFAULT_APP_SECRET),
@@ -126,6 +152,13 @@ const schema = z.strictObject({
     .string()
     .regex(/^[^.\s]+(?:\.[^.\s]+)*$/)
     .default(DEFAULT_FIELD),
+  tokenHeader: z
+    .string()
+    .regex(/^[\w-]+: [^{}]*\{token\}[^{}]*$/)
+    .default(DEFAULT_HEADER),
+  secretHeaders: members.optional(),
+  mintSecretHeaders: members.optional(),
+  tokenAssertion: assertion.optional(),
   tokenLifetimeMs: milliseconds.default(300_000),
   tokenLifetimeKind: z.enum(['regular', 'sliding', 'irregular']).default('regular'),
   statedEnds: z.array(z.enum(STATED_ENDS)).default([]),

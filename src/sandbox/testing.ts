@@ -17,7 +17,19 @@ export type { ConfigFile } from './config-file.ts'
 
 /** A sandbox, or a service of your own. */
 export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> &
-  Partial<Pick<Sandbox, 'tokenSettleMs' | 'tokenEndpoint' | 'tokenField' | 'tokenAuth' | 'tokenForm' | 'tokenJson'>>
+  Partial<
+    Pick<
+      Sandbox,
+      | 'tokenSettleMs'
+      | 'tokenEndpoint'
+      | 'tokenField'
+      | 'tokenAuth'
+      | 'tokenForm'
+      | 'tokenJson'
+      | 'tokenHeader'
+      | 'tokenAssertion'
+    >
+  >
 
 export interface ProxySettings {
   /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */
@@ -41,7 +53,8 @@ export interface Proxy extends AsyncDisposable {
  */
 export async function startProxy(options: ProxyOptions, { config = {}, log }: ProxySettings = {}): Promise<Proxy> {
   const { baseUrl, appId, appSecret, tokenSettleMs, tokenEndpoint: endpoint, tokenField: field } = options
-  const { tokenAuth: auth, tokenForm: form, tokenJson: json } = options
+  const { tokenAuth: auth, tokenForm: form, tokenJson: json, tokenHeader: header, tokenAssertion } = options
+  const { audience, keyId, algorithm } = tokenAssertion ?? {}
   const env = {
     OAP_LISTEN_ADDRESS: '127.0.0.1:0',
     OAP_ADMIN_ADDRESS: '127.0.0.1:0',
@@ -54,6 +67,8 @@ export async function startProxy(options: ProxyOptions, { config = {}, log }: Pr
     endpoint,
     field,
     auth,
+    header,
+    assertion: { audience, keyId, algorithm },
     ...(!hasContent && { form, json }),
     // By its default, a test that revokes a new token would wait for seconds: the sandbox may not know the token yet.
     ...(tokenSettleMs !== undefined && { settleTime: `${tokenSettleMs}ms` }),

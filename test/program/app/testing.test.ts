@@ -69,6 +69,7 @@ describe('in front of a sandbox with another token request', () => {
           : generateKeyPairSync('ed25519')
     return String(pair.privateKey.export({ format: 'pem', type: 'pkcs8' }))
   }
+  const SAYS = { audience: 'https://issuer.example', keyId: 'key-1', algorithm: 'PS256' }
   const tokenForm = { grant_type: 'client_credentials', organization: '{orgId}' }
   const OAUTH = { tokenEndpoint: 'POST /v2/oauth/token', tokenField: 'access_token', tokenForm } as const
 
@@ -78,6 +79,9 @@ describe('in front of a sandbox with another token request', () => {
     ['a JSON object', { ...OAUTH, tokenForm: undefined, tokenJson: { org: '{orgId}', kind: 'x' } }],
     ['a JWT', { tokenAuth: 'jwt', appSecret: key('rsa'), mintStatus: 201 }],
     ['an assertion', { ...OAUTH, tokenAuth: 'assertion', appSecret: key('ec') }],
+    ['a JWT with all that it can say', { tokenAuth: 'jwt', appSecret: key('rsa'), tokenAssertion: SAYS }],
+    ['an assertion with the same', { ...OAUTH, tokenAuth: 'assertion', appSecret: key('rsa'), tokenAssertion: SAYS }],
+    ['its token in another header', { tokenHeader: 'X-Access-Token: {token}' }],
     ['an assertion by Ed25519', { ...OAUTH, tokenAuth: 'assertion', appSecret: key('ed25519') }],
   ])('%s', async (_, switches) => {
     await using sandbox = await startSandbox(switches)
@@ -90,6 +94,18 @@ describe('in front of a sandbox with another token request', () => {
       appSecret: switches.tokenAuth === 'assertion' || switches.tokenAuth === 'jwt' ? key('rsa') : 'other',
     })
     expect(await statusFor('org-1')).toBe(403)
+  })
+
+  test.each([
+    [{ audience: 'https://another.example' }],
+    [{ issuer: 'another' }],
+    [{ keyId: 'key-2' }],
+    [{ algorithm: 'RS256' }],
+  ])('a JWT that does not say %o gives no token', async (wrong) => {
+    await using sandbox = await startSandbox({ tokenAuth: 'jwt', appSecret: key('rsa'), tokenAssertion: SAYS })
+    await using proxy = await startProxy(sandbox)
+    sandbox.set({ tokenAssertion: { ...SAYS, ...wrong } })
+    expect((await fetch(`${proxy.url}/v2/x`, { headers: { 'x-org-id': 'acme' } })).status).toBe(502)
   })
 
   test('whose clock is behind by more than a minute, a JWT comes from a time to come', async () => {

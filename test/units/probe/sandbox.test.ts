@@ -34,6 +34,14 @@ describe('the call of the token endpoint', () => {
     expect(settings).toEqual({ endpoint, field: 'data.token' })
   })
 
+  test('the header of the configuration makes the sandbox alike', async () => {
+    const { switches, settings } = await probeSandbox(
+      { tokenHeader: 'X-Token: {token}' },
+      { env: { OAP_TOKENS_HEADER: 'X-Token: {token}' } },
+    )
+    expect([switches['tokenHeader'], settings]).toEqual(['x-token: {token}', {}])
+  })
+
   test('another member that looks like a token is taken for it', async () => {
     const { settings, finding } = await probeSandbox({ tokenField: 'data.token', statedEnds: ['expires_in'] })
     expect(settings).toEqual({ field: 'data.token' })

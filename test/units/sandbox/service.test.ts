@@ -228,6 +228,38 @@ describe('what a version of the service may do otherwise', () => {
     expect((await call(sandbox, '/v2/x', token)).status).toBe(503)
   })
 
+  test('the token in another header, which no echo shows', async () => {
+    await using sandbox = await startSandbox({ tokenHeader: 'X-Access-Token: token {token}' })
+    const token = await mint(sandbox, 'acme')
+    const withHeader = (value: string) => fetch(`${sandbox.baseUrl}/v2/x`, { headers: { 'x-access-token': value } })
+    expect((await withHeader(token)).status).toBe(401)
+    expect((await call(sandbox, '/v2/x', token)).status).toBe(401)
+    const answer = await (await withHeader(`token ${token}`)).text()
+    expect(JSON.parse(answer)).toMatchObject({
+      org: 'acme',
+      fields: expect.arrayContaining(['x-access-token: [credentials]']),
+    })
+    expect(answer).not.toContain(token)
+  })
+
+  test('further secret headers: of requests, and of calls of the token endpoint; none is shown', async () => {
+    await using sandbox = await startSandbox()
+    const token = await mint(sandbox, 'acme')
+    const headers = { 'subscription-key': 'key-of-requests' }
+    sandbox.set({ secretHeaders: headers, mintSecretHeaders: { 'Mint-Key': 'key-of-mints' } })
+    expect((await call(sandbox, '/v2/x', token)).status).toBe(403)
+    const answer = await call(sandbox, '/v2/x', token, { headers })
+    expect([answer.status, (await answer.text()).includes('key-of-requests')]).toEqual([200, false])
+    const statusOfMint = async (key: string) => {
+      const authorization = basic(sandbox.appId, sandbox.appSecret)
+      const url = `${sandbox.baseUrl}/v2/orgs/acme/access`
+      return (await fetch(url, { method: 'POST', headers: { authorization, 'mint-key': key } })).status
+    }
+    expect([await statusOfMint('another'), await statusOfMint('key-of-mints')]).toEqual([403, 200])
+    const shown = await fetch(`${sandbox.baseUrl}/sandbox/switches`, { method: 'PUT', body: '{}' })
+    expect(await shown.text()).not.toMatch(/key-of/)
+  })
+
   test('the answer of a member in objects stands beside the stated end', async () => {
     await using sandbox = await startSandbox({ tokenField: 'a.b.c', statedEnds: ['expires_in'] })
     expect(await replyFrom(sandbox)).toEqual({ a: { b: { c: expect.any(String), expires_in: 299 } } })
