@@ -463,7 +463,7 @@ export class ClientConnection implements Client, RequestEvents {
   /** Too many connections are open. */
   makeRoom(): void {
     this.#serving?.request?.clientFailed({ code: 'overloaded', limit: 'listen.maxConnections' })
-    this.socket.destroy()
+    this.#destroy()
   }
 
   /** Ends what stands still for too long. Called several times within each limit. `now` is running time. */

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
-import { readFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import type { Socket } from 'node:net'
 import { setTimeout } from 'node:timers/promises'
 import { beforeEach, describe, expect, onTestFinished, test } from 'vitest'
@@ -13,6 +13,7 @@ import { eventually } from '../../support/changes.ts'
 import { HANDSHAKE } from '../../support/handshake.ts'
 import type { OriginConnection, OriginScript } from '../../support/origin-connection.ts'
 import { knowsReset, RawClient, request, tlsPorts, unixPorts } from '../../support/raw-client.ts'
+import { startService } from '../../support/service.ts'
 import { type LogLine, startBoth, startBothForFile, startProxy } from '../../support/start-proxy.ts'
 import { echoServer } from '../../support/websocket-echo.ts'
 
@@ -187,6 +188,32 @@ test.runIf(knowsReset && process.platform === 'linux').each([
   await proxy.app.drain()
   expect(await stateOf({ localPort, remotePort })).toBeUndefined()
 })
+
+test.runIf(knowsReset && process.platform === 'linux')(
+  'bytes wait for a client whose WebSocket a reload ends, and a new connection needs its place: a reset, so that it misses them',
+  async () => {
+    const callers = 'callers: [{name: billing, keyFiles: [billing.key], orgs: [acme]}]\n'
+    await using service = await startService({ script: silent })
+    await using proxy = await startProxy(
+      service,
+      { 'listen.maxConnections': '1' },
+      { 'billing.key': 'billing-key-0123456789', 'other.key': 'another-key-0123456789', 'proxy.yaml': callers },
+    )
+    const fields = [...HANDSHAKE, 'X-Proxy-Key: billing-key-0123456789']
+    await using client = await RawClient.sending(proxy.port, get('/v2/silent', 'acme', ...fields))
+    expect((await client.response()).status).toBe(101)
+    client.socket.pause()
+    const connection = service.requests.at(-1)?.connection as OriginConnection
+    await fill(connection.socket)
+    await writeFile(proxy.at('proxy.yaml'), callers.replace('billing.key', 'other.key'))
+    await proxy.app.reload()
+    const { localPort, remotePort } = client.socket
+    expect(await stateOf({ localPort, remotePort })).toBeDefined()
+    await using _ = await RawClient.plain(proxy.port)
+    await proxy.until(() => proxy.logs.some(({ msg }) => msg === 'websocket ended'), 'the end')
+    expect(await stateOf({ localPort, remotePort })).toBeUndefined()
+  },
+)
 
 // `npm run simulate` tries both sides, and every other order.
 test('a client that sends much and ends, to a service that takes nothing: both are reset after idleTimeout, and the log says who was stuck', async () => {
