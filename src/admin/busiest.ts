@@ -32,6 +32,12 @@ export class Busiest {
     if (isError) count.errors++
   }
 
+  /** How many were seen. */
+  size(now: number): number {
+    if (now >= this.#endsAt) this.#turn(now)
+    return new Set([...this.#former.keys(), ...this.#present.keys()]).size
+  }
+
   /** The five first of each, those with most first. */
   shown(now: number) {
     if (now >= this.#endsAt) this.#turn(now)

@@ -1,5 +1,6 @@
 /** All metrics of the program: counts that the events add to, and gauges that are read at a scrape. No label holds an org. */
 
+import * as clock from '../clock.ts'
 import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
@@ -115,6 +116,8 @@ export class Metrics {
   readonly errors = new RecentErrors()
   readonly orgs = new Busiest()
   readonly callers = new Busiest()
+  /** Orgs that the token endpoint or the minter refuses. */
+  readonly refusedOrgs = new Busiest()
   readonly rejections: Rejections
   readonly troubles = new ServiceTroubles()
   readonly requests = requestCounts()
@@ -176,7 +179,11 @@ export class Metrics {
     this.rejections.requestEnded(record)
     this.troubles.requestEnded(record)
     const isError = (code !== undefined || status >= 400) && this.errors.requestEnded(record)
-    if (orgId !== undefined) this.orgs.add(orgId, isError, record.endedAt)
+    if (orgId !== undefined) {
+      this.orgs.add(orgId, isError, record.endedAt)
+      const isRefused = code === 'org_access_refused' || (code === 'org_not_allowed' && record.isOfMinter)
+      if (isRefused) this.refusedOrgs.add(orgId, true, record.endedAt)
+    }
     if (caller !== undefined) this.callers.add(caller, isError, record.endedAt)
     if (code === 'caller_refused' && reason !== undefined) this.requests.refusedCallers.add(reason)
     if (code === 'overloaded' && reason !== undefined) {
@@ -233,6 +240,11 @@ export class Metrics {
       gauge('oap_requests_in_flight', 'Requests in progress.', held.requestsInFlight),
       gauge('oap_tunnels', 'WebSockets that are open.', held.tunnels),
       gauge('oap_orgs_paused', 'Orgs for which no mint is made now, because the last ones failed.', held.orgsPaused),
+      gauge(
+        'oap_orgs_refused',
+        'Orgs whose requests the token endpoint or the minter refused in the last minutes.',
+        this.refusedOrgs.size(clock.now()),
+      ),
       gauge('oap_mint_pace_ratio', 'Share of tokens.mintRate in use; less after answers that limit it.', held.mintPace),
       count('oap_log_lines_dropped_total', 'Lines of the log that nobody read in time.', held.logLinesDropped),
       count('oap_log_lines_omitted_total', 'Lines of refused requests left out of the log.', held.logLinesOmitted),

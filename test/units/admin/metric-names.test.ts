@@ -76,6 +76,16 @@ test('the endpoint has the recorded values', async () => {
   expect(values.get(`oap_build_info{version="0.0.0-test",node="${process.versions.node}"}`)).toBe(1)
 })
 
+test('an Org that is refused counts once, by the token endpoint or the minter, and one that a caller may not name does not', async () => {
+  await using admin = await AdminUnderTest.start()
+  const refused = { status: 403, code: 'org_access_refused' } as const
+  for (const orgId of ['acme', 'acme', 'globex']) admin.requestEnded({ ...refused, orgId })
+  admin.requestEnded({ status: 403, code: 'org_not_allowed', orgId: 'initech' })
+  admin.requestEnded({ status: 403, code: 'org_not_allowed', orgId: 'umbrella', isOfMinter: true })
+  const { values } = parseExposition((await request(admin.port, SCRAPE)).content.toString())
+  expect(values.get('oap_orgs_refused')).toBe(3)
+})
+
 test('two scrapes at once both get values', async () => {
   await using admin = await AdminUnderTest.start()
   const texts = await Promise.all([request(admin.port, SCRAPE), request(admin.port, SCRAPE)])

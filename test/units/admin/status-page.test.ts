@@ -66,6 +66,7 @@ test('the bounded counts keep who is busy among a hundred thousand Orgs, and for
   busiest.add('later', false, 151_000)
   expect(busiest.shown(151_000).busiest[0]?.name).toBe('busy')
   busiest.add('later', false, 302_000)
+  expect(busiest.size(302_000)).toBe(1)
   expect(busiest.shown(302_000)).toMatchObject({ busiest: [{ name: 'later', requests: 2 }], failing: [] })
   expect(busiest.shown(900_000)).toEqual({ busiest: [], failing: [] })
 })
