@@ -92,6 +92,15 @@ const NOT_READ: Remedy = {
   detail: 'Read the response without long pauses; listen.idleTimeout is the limit.',
 }
 
+/** By the rule that a request broke: what its client speaks, where that is not HTTP/1.1. */
+const SPEAKS: Readonly<Record<string, Remedy>> = {
+  tls: {
+    fault: 'app',
+    detail: 'The client speaks TLS to a port without: have it call http://, or set listen.tls.certFile.',
+  },
+  http2: { fault: 'app', detail: 'The client speaks HTTP/2 without asking: have it speak HTTP/1.1.' },
+}
+
 const MAX_EXAMPLES = 3
 const MAX_PATH_CHARACTERS = 200
 
@@ -130,6 +139,7 @@ const isOfService = (code: RecentErrorCode): code is keyof typeof OF_SERVICE => 
 function remedyFor(code: RecentErrorCode, { reason, isOfMinter }: RequestRecord): Remedy {
   if (isOfService(code)) return OF_SERVICE[code]
   if (reason === RESPONSE_NOT_READ) return NOT_READ
+  if (code === 'request_invalid') return SPEAKS[reason ?? ''] ?? remedyOf(code, isOfMinter)
   const remedy = remedyOf(code, isOfMinter)
   return FOR_OPERATOR.get(remedy) ?? remedy
 }

@@ -10,7 +10,7 @@ const EXIT_CONFIG = 78
 const REMEDIES: Readonly<Record<string, string>> = {
   EADDRINUSE: 'stop the program that listens there, or choose another address',
   EADDRNOTAVAIL: 'choose an address of this machine',
-  EACCES: 'choose a port above 1023, or a folder that exists and that this user may write to',
+  EACCES: 'choose a port above 1023',
   EMFILE: 'raise the limit of open files (ulimit -n, LimitNOFILE)',
 }
 

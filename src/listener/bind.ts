@@ -144,7 +144,9 @@ async function bindUnix(path: string, newServer: () => Server, mode: number): Pr
   } catch (error) {
     process.umask(before)
     server.close()
-    // The user knows the path of the setting, not the temporary one.
+    // The user knows the path of the setting, not the temporary one. For a folder that is missing, libuv says EACCES, too.
+    if (codeOf(error) === 'EACCES')
+      throw new Error(`listen ${path}: its folder does not exist, or this user may not write to it`)
     const code = codeOf(error) === 'EEXIST' ? 'EADDRINUSE' : codeOf(error)
     throw error instanceof Error ? Object.assign(error, { address: path, code }) : error
   }

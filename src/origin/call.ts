@@ -10,6 +10,11 @@ const MAX_CONTENT_BYTES = 64 * 1024
 /** An error says most by its status. Of its content, as much is read as comes in this time. */
 const ERROR_CONTENT_MS = 500
 
+const NO_ANSWER = new OriginError('http_response_timeout', 'no answer in time')
+const NO_CONNECTION = new OriginError('connection_timeout', 'no connection in time', {
+  hint: 'TCP and TLS took longer than the whole call may.',
+})
+
 export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | 'fields' | 'needsNewConnection'> {
   readonly content?: Buffer
   /** The head is the answer, whatever its status. */
@@ -24,7 +29,7 @@ export function call(origin: Origin, request: CallRequest, timeoutMs: number): P
     let head: ReceivedResponse | undefined
     const succeed = ({ status, rawFields: fields }: ReceivedResponse) =>
       resolve({ status, fields, content: Buffer.concat(chunks) })
-    const expire = () => attempt.abort(new OriginError('http_response_timeout', 'no answer in time'))
+    const expire = () => attempt.abort(attempt.isSent ? NO_ANSWER : NO_CONNECTION)
     const isError = () => head !== undefined && head.status >= 300
     let timer = clock.after(timeoutMs, expire)
     const sink: AttemptSink = {

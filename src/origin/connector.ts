@@ -96,9 +96,11 @@ export class Connector {
     const handshake = (secure: Socket, carrier?: Socket) => {
       socket = secure
       secure.once('secureConnect', () => finish(secure, carrier))
-      secure.on('error', finish)
+      secure.on('error', (error: NodeJS.ErrnoException) =>
+        finish(error.code === 'ECONNRESET' ? endedInHandshake() : error),
+      )
       // If the peer closes during the TLS handshake, `close` is the only event.
-      secure.once('close', () => finish(new OriginError('connection_terminated', 'closed while connecting')))
+      secure.once('close', () => finish(endedInHandshake()))
     }
     const timer = clock.after(connectTimeoutMs, () => finish(tooLate(tunnel)))
     const secureCarrier = (carrier: Socket | Error) => {
@@ -156,6 +158,12 @@ export class Connector {
 
 /** For a unix socket: its path is its address. */
 const itself: LookupFunction = (path, _, found) => found(null, [{ address: path, family: 0 }])
+
+function endedInHandshake(): OriginError {
+  const hint =
+    'The connection was ended during the TLS handshake: the port may speak no TLS, or a load balancer may have no server behind it.'
+  return new OriginError('connection_terminated', 'closed while connecting', { hint })
+}
 
 function tooLate(tunnel: ProxyRoute | undefined): OriginError {
   const way = tunnel === undefined ? '' : ` through the proxy on the way, ${tunnel.proxy},`

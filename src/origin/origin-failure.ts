@@ -18,7 +18,7 @@ const UNKNOWN_ISSUER = 'its issuer is not among the trusted ones; origin.caFile 
 
 /** The fault of a certificate, by the code of OpenSSL or Node. */
 const CERTIFICATE_FAULTS: Readonly<Record<string, string>> = {
-  CERT_HAS_EXPIRED: 'it has expired, or the clock of this machine is wrong',
+  CERT_HAS_EXPIRED: 'it, or that of its CA, has expired, or the clock of this machine is wrong',
   CERT_NOT_YET_VALID: 'it is not valid yet: look at the clock of this machine',
   ERR_TLS_CERT_ALTNAME_INVALID: 'it is for another host than the one in baseUrl',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'it is self-signed; origin.caFile can add it',

@@ -101,7 +101,7 @@ export function orgWarnings(orgs: Orgs, now: number): PartWarnings {
       rivalled.length === 0
         ? undefined
         : {
-            text: `New tokens of ${named(rivalled)} were accepted, and rejected seconds later, again and again: another proxy mints for the same Orgs, and each new token ends the one before. Have all proxies share tokens through a store (fleet.store), or take them from one minter (minter.url). During a rolling update, end the former instance.`,
+            text: `New tokens of ${named(rivalled)} were accepted, and rejected seconds later, again and again: another proxy mints for the same Orgs, and each new token ends the one before. Have all proxies share tokens through a store (fleet.store), or take them from one minter (minter.url). During a rolling update, end the former instance. If there is no other proxy, tokens live for less than tokens.settleTime: set it, and tokens.lifetime, below their life.`,
             leftMs: until - now,
           },
     rejection_status_learned: texts.length === 0 ? undefined : texts.join(' '),

@@ -141,7 +141,7 @@ describe('what keeps it from starting is told in one line each', () => {
       'a folder that is missing',
       { env: { OAP_LISTEN_ADDRESS: 'unix:/nowhere/oap.sock' } },
       1,
-      /^org-access-proxy: listen EACCES.*: choose a port above 1023, or a folder that exists and that this user may write to$/,
+      /^org-access-proxy: listen \/nowhere\/oap.sock: its folder does not exist, or this user may not write to it$/,
     ],
     [
       'a taken port',

@@ -1,9 +1,11 @@
 /** The answer to a client if no token can be had: one status, one code, and nothing of the reply of the token endpoint. */
 
+import { createServer, type Socket } from 'node:net'
 import { gzipSync } from 'node:zlib'
 import { describe, expect, test } from 'vitest'
 import { get } from '../../support/case-table.ts'
 import { CA_FILE, type CertificateName, certificate } from '../../support/certificates.ts'
+import { listening } from '../../support/listening.ts'
 import type { Reply } from '../../support/origin-connection.ts'
 import { scaled, scaledSetting } from '../../support/pace.ts'
 import { fieldOf, problemOf, type RawResponse, request } from '../../support/raw-client.ts'
@@ -86,10 +88,15 @@ describe.concurrent('the answer of the token endpoint is', () => {
 })
 
 describe.concurrent('no answer: the client and the log get the cause:', () => {
-  async function expectCause(cause: string | RegExp, service: Service, settings: ProxySettings = {}): Promise<void> {
+  async function expectCause(
+    cause: string | RegExp,
+    service: Service,
+    settings: ProxySettings = {},
+    code = 'token_endpoint_unavailable',
+  ): Promise<void> {
     await using proxy = await startProxy(service, { ...SETTINGS, ...settings })
     const response = await request(proxy.port, get('/v2/x', 'acme'))
-    expectProblem(response, 'token_endpoint_unavailable')
+    expectProblem(response, code)
     const line = proxy.logs.find(({ msg }) => msg === 'mint failed')
     expect(line).toHaveProperty('url', `${settings.baseUrl ?? service.baseUrl}/v2/orgs/acme/access`)
     for (const told of [problemOf(response), line]) expect(JSON.stringify(told)).toMatch(cause)
@@ -110,13 +117,30 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
   })
 
   test.each<[CertificateName, string]>([
-    ['expired', 'it has expired, or the clock of this machine is wrong (CERT_HAS_EXPIRED).'],
+    ['expired', 'it, or that of its CA, has expired, or the clock of this machine is wrong (CERT_HAS_EXPIRED).'],
     ['other-host', 'ERR_TLS_CERT_ALTNAME_INVALID'],
     ['self-signed', 'DEPTH_ZERO_SELF_SIGNED_CERT'],
   ])('the certificate is %s', async (name, cause) => {
     await using service = await startService({ tls: certificate(name) })
     await expectCause(cause, service, { 'origin.caFile': CA_FILE })
     expect(service.tokens.mints).toEqual([])
+  })
+
+  test.each([
+    ['with an end', (socket: Socket) => socket.end()],
+    ['with a reset', (socket: Socket) => socket.once('data', () => socket.resetAndDestroy())],
+  ])('the port ends the TLS handshake %s', async (_, onConnection) => {
+    await using service = await startService()
+    await using server = await listening(createServer(onConnection))
+    const baseUrl = `https://127.0.0.1:${server.port}`
+    await expectCause('during the TLS handshake: the port may speak no TLS', service, { baseUrl })
+  })
+
+  test('the port says nothing in the TLS handshake: what took too long is TCP and TLS, not an answer', async () => {
+    await using service = await startService()
+    await using server = await listening(createServer())
+    const settings = { baseUrl: `https://127.0.0.1:${server.port}`, 'tokens.mintTimeout': '500ms' }
+    await expectCause('TCP and TLS took longer than the whole call may.', service, settings, 'token_endpoint_timeout')
   })
 
   test('reset', async () => {

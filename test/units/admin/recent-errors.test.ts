@@ -69,6 +69,16 @@ test('a client that does not read its response is told to read, not to send', ()
   expect(report).toMatchObject({ kind: 'app', detail: expect.stringContaining('Read the response') })
 })
 
+test('a client that speaks TLS or HTTP/2 is told so, each by itself', () => {
+  const reports = reported(
+    ['tls', 'http2', 'bad_method'].map((reason) => ({ status: 400, code: 'request_invalid', reason })),
+  )
+  const [tls, http2] = ['speaks TLS to a port without', 'speaks HTTP/2 without asking'].map((words) =>
+    reports.find(({ detail }) => detail.includes(words)),
+  )
+  expect([tls?.count, http2?.count, reports.length]).toEqual([1, 1, 3])
+})
+
 test('a 5xx, a 401 and a 429 of the service have entries of their own; clients that left have none', () => {
   const reports = reported([
     { status: 503 },

@@ -43,7 +43,7 @@ test('an error that has one of our codes is passed on', () => {
 })
 
 test.each([
-  ['CERT_HAS_EXPIRED', 'it has expired'],
+  ['CERT_HAS_EXPIRED', 'it, or that of its CA, has expired'],
   ['CERT_NOT_YET_VALID', 'look at the clock'],
   ['ERR_TLS_CERT_ALTNAME_INVALID', 'another host'],
   ['UNABLE_TO_VERIFY_LEAF_SIGNATURE', 'its issuer'],
