@@ -20,11 +20,13 @@ import type { Orgs } from '../token/orgs.ts'
 import { RequestToken, type TokenUser } from '../token/request-token.ts'
 import type { Admitted } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
+import { cookieThrough } from './cookies.ts'
 import { respondToOptions, respondWithProblem } from './own-responses.ts'
 import { AppCredential, type RequestCredential } from './request-credential.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
-import { ResponseHead } from './response-head.ts'
+import { type NamesForClient, ResponseHead } from './response-head.ts'
 import type { SecretFields } from './secret-fields.ts'
+import { linksThrough, targetOfLocation } from './targets.ts'
 import { Tunnel, type Tunnels } from './tunnel.ts'
 
 export interface Gateway {
@@ -63,7 +65,7 @@ const SWITCHING_PROTOCOLS = 101
 
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 
-export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
+export class Exchange implements RequestInProgress, AttemptSink, TokenUser, NamesForClient {
   readonly #gateway: Gateway
   readonly #client: Client
   readonly #response: Client['response']
@@ -195,14 +197,11 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
   }
 
   #relay(attempt: Attempt, response: ReceivedResponse): void {
-    const { isWebSocket, orgId, host } = this.#request
-    const head = this.#headOf(response)
+    const head = new ResponseHead(response, this)
     this.record.status = head.status
     this.#content?.dropKept()
     // There is no tunnel, so what came behind the handshake is dropped.
-    if (isWebSocket) this.#client.finish()
-    // Links for the App, such as the one that links an Org, may be meant for a browser.
-    if (orgId !== undefined) head.relocate(this.#gateway.baseUrl, this.#client.scheme, host)
+    if (this.#request.isWebSocket) this.#client.finish()
     this.#tellTime()
     this.#response.begin(head)
     attempt.releaseResponse()
@@ -219,15 +218,32 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser {
     this.isOver = true
     this.record.status = response.status
     this.#tellTime()
-    this.#response.switchProtocols(this.#headOf(response))
+    this.#response.switchProtocols(new ResponseHead(response, this))
     new Tunnel(this.#gateway, this.record, this.#client, client, service)
     this.#end()
   }
 
-  #headOf(response: ReceivedResponse): ResponseHead {
-    const head = new ResponseHead(response)
-    if (this.#request.sendsCookies) head.returnCookies(this.#gateway.baseUrl, this.#client.scheme)
-    return head
+  // ---- what its response names: a client that follows it stays behind the proxy
+
+  /** Those for the App, such as the one that links an Org, may be meant for a browser. */
+  get #relocates(): boolean {
+    return this.orgId !== undefined
+  }
+
+  location(value: string): string {
+    return this.#relocates ? (targetOfLocation(value, this.#gateway.baseUrl) ?? value) : value
+  }
+
+  /** Clients take links as they are, so they get the scheme and host of the request. Without a host, a path has to do. */
+  links(value: string): string {
+    const { host } = this.#request
+    const self = host === '' ? '' : `${this.#client.scheme}://${host}`
+    return this.#relocates ? linksThrough(self, value, this.#gateway.baseUrl) : value
+  }
+
+  cookie(value: string): string {
+    if (!this.#request.sendsCookies) return value
+    return cookieThrough(value, this.#gateway.baseUrl, this.#client.scheme)
   }
 
   // ---- what the attempt tells

@@ -1,16 +1,22 @@
-/** The head of a response for the client: takes from the service's what may go on. */
+/** The head of a response for the client: takes from the service's what may go on. What goes on unchanged is copied in one piece. */
 
-import { namedByConnection, withoutFields } from '../http1/field-list.ts'
+import assert from 'node:assert/strict'
+import { namedByConnection } from '../http1/field-list.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
-import { cookieThrough } from './cookies.ts'
 import { type ResponseFieldKind, responseFieldKind } from './fields.ts'
-import { linksThrough, targetOfLocation } from './targets.ts'
+
+/** How a client that goes through this proxy has to get what the service names. */
+export interface NamesForClient {
+  location(value: string): string
+  links(value: string): string
+  cookie(value: string): string
+}
 
 export class ResponseHead {
   readonly status: number
   readonly reason: string
-  /** A flat list of names and values that go on to the client, with order, case and duplicates as received. */
-  fields: string[] = []
+  /** Of the fields that go on to the client, with order, case and duplicates as received. */
+  lines = ''
   /** In octets; undefined if the content is chunked or ends with the connection. */
   readonly contentLength: number | undefined
   /** False if no content follows, whatever the fields say (RFC 9112 §6.3). */
@@ -18,106 +24,102 @@ export class ResponseHead {
   hasDate = false
   /** Its `Vary` names the org, or everything. */
   #variesByOrg = false
-  #namesTargets = false
-  #hasCookies = false
+  readonly #isSwitch: boolean
+  readonly #names: NamesForClient
 
-  constructor({ status, reason, contentLength, hasContent, rawFields }: ReceivedResponse) {
+  constructor(received: ReceivedResponse, names: NamesForClient) {
+    const { status, reason, contentLength, hasContent } = received
     this.status = status
     this.reason = reason
     this.contentLength = contentLength
     this.hasContent = hasContent
+    this.#isSwitch = status === SWITCHING_PROTOCOLS
+    this.#names = names
+    const named = this.#namedIn(this.#copy(received))
+    if (named !== undefined) this.#copy(received, named)
+    // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
+    // to another (RFC 9111 §4.1).
+    if (!this.#variesByOrg && !this.#isSwitch) this.lines += 'Vary: X-Org-Id\r\n'
+  }
+
+  /** Makes the lines, without the fields that are `dropped`. Returns the options of `Connection`. */
+  #copy({ rawFields, lines }: ReceivedResponse, dropped?: ReadonlySet<string>): string {
+    this.hasDate = false
+    this.#variesByOrg = false
     let connection = ''
+    let text = ''
+    // Of the received lines, those between go on as they are.
+    let from = 0
+    let at = 0
     for (let i = 0; i + 1 < rawFields.length; i += 2) {
       const name = rawFields[i] as string
       const value = rawFields[i + 1] as string
       const kind = responseFieldKind(name)
-      if (kind === 'plain') this.fields.push(name, value)
-      else if (kind === 'connection') connection += connection === '' ? value : `,${value}`
-      else if (kind !== 'dropped') this.#take(kind, name, value)
+      const end = at + name.length + value.length + BESIDE_FIELD
+      if (kind === 'connection') connection += connection === '' ? value : `,${value}`
+      const isDropped = kind === 'connection' || kind === 'dropped' || dropped?.has(name.toLowerCase()) === true
+      const passed = isDropped ? undefined : kind === 'plain' ? value : this.#take(kind, value)
+      if (passed !== value) {
+        text += lines.slice(from, at)
+        if (passed !== undefined) text += `${name}: ${passed}\r\n`
+        from = end
+      }
+      at = end
     }
-    if (connection !== '') this.#obeyConnection(connection)
-    // They must not state one (RFC 9110 §8.6).
-    if (status === NO_CONTENT || status === SWITCHING_PROTOCOLS) this.fields = withoutFields(this.fields, LENGTH_NAME)
-    // The token tells orgs apart for the service, but caches of clients never see it. They would serve the response of one org
-    // to another (RFC 9111 §4.1).
-    if (!this.#variesByOrg && status !== SWITCHING_PROTOCOLS) this.fields.push('Vary', 'X-Org-Id')
+    assert(at === lines.length)
+    this.lines = text + lines.slice(from)
+    return connection
   }
 
-  /** Fields that mean something to this gateway. */
-  #take(kind: ResponseFieldKind, name: string, value: string): void {
-    let passed = value
+  /** Fields that mean something to this gateway. Returns the value that goes on; undefined if the field does not. */
+  #take(kind: ResponseFieldKind, value: string): string | undefined {
     switch (kind) {
       case 'content-length':
-        passed = String(this.contentLength) // some clients read a leading zero as octal
-        break
+        // They must not state one (RFC 9110 §8.6).
+        if (this.status === NO_CONTENT || this.#isSwitch) return undefined
+        return String(this.contentLength) // some clients read a leading zero as octal
       case 'date':
         this.hasDate = true
-        break
+        return value
       case 'location':
       case 'content-location':
+        return this.#isSwitch ? value : this.#names.location(value)
       case 'link':
-        this.#namesTargets = true
-        break
+        return this.#isSwitch ? value : this.#names.links(value)
       case 'set-cookie':
-        this.#hasCookies = true
-        break
+        return this.#names.cookie(value)
       case 'upgrade':
         // Hop-by-hop, but a 426 must say which protocol is required (RFC 9110 §15.5.22).
-        if (this.status !== UPGRADE_REQUIRED) return
-        break
-      case 'vary':
-        if (value === '') break
-        if (!this.#variesByOrg && !VARIES_BY_ORG.test(value)) passed = `${value}, X-Org-Id`
+        return this.status === UPGRADE_REQUIRED ? value : undefined
+      case 'vary': {
+        if (value === '') return value
+        const isNew = !this.#variesByOrg && !VARIES_BY_ORG.test(value)
         this.#variesByOrg = true
-        break
+        return isNew ? `${value}, X-Org-Id` : value
+      }
       case 'proxy-status':
-        passed = withoutOurStatus(value)
-        if (passed === '') return
+        return withoutOurStatus(value) || undefined
+      default:
+        return value
     }
-    this.fields.push(name, passed)
   }
 
-  /**
-   * A client that follows a location or a link of the service below `baseUrl` stays behind the proxy. Links get the scheme and
-   * host of its request, because clients take them as they are. With an empty `host`, a path has to do.
-   */
-  relocate(baseUrl: URL, scheme: string, host: string): void {
-    if (!this.#namesTargets) return
-    const self = host === '' ? '' : `${scheme}://${host}`
-    this.fields = this.fields.map((value, i, all) => {
-      const name = i % 2 === 1 ? (all[i - 1] ?? '') : ''
-      if (LOCATION.test(name)) return targetOfLocation(value, baseUrl) ?? value
-      return LINK.test(name) ? linksThrough(self, value, baseUrl) : value
-    })
-  }
-
-  /** Cookies come back to the proxy. */
-  returnCookies(baseUrl: URL, scheme: 'http' | 'https'): void {
-    if (!this.#hasCookies) return
-    this.fields = this.fields.map((value, i, all) =>
-      i % 2 === 1 && SET_COOKIE.test(all[i - 1] ?? '') ? cookieThrough(value, baseUrl, scheme) : value,
-    )
-  }
-
-  #obeyConnection(options: string): void {
+  /** The fields that `Connection` takes away. */
+  #namedIn(options: string): Set<string> | undefined {
     const named = namedByConnection(options)
-    if (named === undefined) return
-    if (this.status === UPGRADE_REQUIRED) named.delete('upgrade')
-    named.delete('content-length') // the length belongs to the message, even if `Connection` names it
-    this.fields = withoutFields(this.fields, named)
-    if (named.has('date')) this.hasDate = false
-    if (named.has('vary')) this.#variesByOrg = false
+    if (this.status === UPGRADE_REQUIRED) named?.delete('upgrade')
+    named?.delete('content-length') // the length belongs to the message, even if `Connection` names it
+    return named
   }
 }
+
+/** Of a line, the octets beside name and value: a colon, a blank and the end. */
+const BESIDE_FIELD = 4
 
 const SWITCHING_PROTOCOLS = 101
 const NO_CONTENT = 204
 const UPGRADE_REQUIRED = 426
 
-const LENGTH_NAME: ReadonlySet<string> = new Set(['content-length'])
-const LOCATION = /^(?:content-)?location$/i
-const LINK = /^link$/i
-const SET_COOKIE = /^set-cookie$/i
 const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i
 
 const OUR_STATUS = /^\s*"?org-access-proxy"?\s*(?:;|$)/i

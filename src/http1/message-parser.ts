@@ -3,6 +3,7 @@
  * out; no socket is involved. Strict: what is not surely right is refused. What is accepted means the same to llhttp.
  */
 
+import { fieldLines } from './field-list.ts'
 import { MalformedMessage, type MalformedReason } from './malformed.ts'
 
 /** Receives the content and the end of a message. Each event may call `stop` of the parser. */
@@ -127,6 +128,10 @@ export abstract class MessageParser {
 
   /** Flat list of the names and values of the head, as received. */
   protected rawFields: string[] = []
+  /** Its field lines in the usual form, `Name: value`. */
+  protected lines = ''
+  /** They came so. */
+  #isUsual = true
   protected minorVersion: 0 | 1 = 1
   protected contentLength: number | undefined = undefined
   /** The field `Keep-Alive`. */
@@ -197,6 +202,7 @@ export abstract class MessageParser {
     this.#sectionBytes = 0
     this.#fields = 0
     this.rawFields = []
+    this.#isUsual = true
     this.contentLength = undefined
     this.keepAlive = undefined
     this.#coding = undefined
@@ -254,6 +260,8 @@ export abstract class MessageParser {
     let colon = line + this.#colon
     let state = this.#state
     let at = start
+    /** Where the first field line begins in `text`, if it does. */
+    let linesAt = -1
     while (at < stop) {
       if (state === FIELD_NAME) {
         while (at < stop && TOKEN[bytes[at] as number] === 1) at++
@@ -288,7 +296,11 @@ export abstract class MessageParser {
         this.#held = ''
         this.#sectionBytes = 0
         if (this.#isTrailers) this.#messageEnded(at)
-        else this.#headEnded(at)
+        else {
+          const isUsual = this.#isUsual && linesAt !== -1
+          this.lines = isUsual ? text.slice(linesAt, line - textStart) : fieldLines(this.rawFields)
+          this.#headEnded(at)
+        }
         return at
       } else if (state === FIRST_WORD) {
         while (at < stop && firstWord[bytes[at] as number] === 1) at++
@@ -308,6 +320,7 @@ export abstract class MessageParser {
         if (bytes[at++] !== LF) this.refuse('bare_cr')
         state = this.startLine(text.slice(line - textStart, at - 2 - textStart)) ? FIELD_NAME : FIRST_WORD
         line = at
+        linesAt = at - textStart
       } else if (state === COLON) {
         const octet = bytes[at] as number
         if (octet === COLON_SIGN) {
@@ -336,6 +349,8 @@ export abstract class MessageParser {
       return
     }
     this.rawFields.push(name, value)
+    const isUsual = colon - start === name.length && end - colon - 2 === value.length
+    if (!isUsual || text.charCodeAt(colon + 1) !== SP) this.#isUsual = false
     // Node's parser takes the one for the other, too.
     if (isNamed(name, 'connection') || isNamed(name, 'proxy-connection')) {
       const options = hasTabBehind(text, end) ? `${value}\t` : value

@@ -11,6 +11,8 @@ export interface ReceivedResponse {
   readonly minorVersion: 0 | 1
   /** Flat list of names and values, with case, order and duplicates as received. Values are latin1, without blanks around them. */
   readonly rawFields: string[]
+  /** Their lines, each `Name: value` with its end. */
+  readonly lines: string
   /** The length that is stated, even if no content follows; undefined if none is. */
   readonly contentLength: number | undefined
   readonly isChunked: boolean
@@ -94,7 +96,7 @@ export class ResponseParser extends MessageParser {
   }
 
   protected override headEnded(isChunked: boolean): void {
-    const { minorVersion, rawFields, contentLength, keepsAlive, keepAlive } = this
+    const { minorVersion, rawFields, lines, contentLength, keepsAlive, keepAlive } = this
     const status = this.#status
     // A client must accept interim responses that it did not ask for (RFC 9110 §15.2). They are dropped.
     if (status < 200 && status !== SWITCHING_PROTOCOLS) {
@@ -119,6 +121,7 @@ export class ResponseParser extends MessageParser {
       reason: this.#reason,
       minorVersion,
       rawFields,
+      lines,
       contentLength,
       isChunked,
       hasContent,

@@ -3,7 +3,6 @@
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
 import * as clock from '../clock.ts'
-import { fieldLines } from '../http1/field-list.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
 
@@ -14,8 +13,8 @@ const MAX_JOINED_BYTES = 8 * 1024
 interface HeadToWrite {
   readonly status: number
   readonly reason: string
-  /** Flat list of names and values, which the parser has let pass. */
-  readonly fields: readonly string[]
+  /** Of its fields, which the parser has let pass. */
+  readonly lines: string
   readonly hasDate: boolean
 }
 
@@ -23,7 +22,7 @@ const UPGRADE_REQUIRED = 426
 
 /** Adds a `Date` if there is none (RFC 9110 §6.6.1), and `moreLines`. */
 export function responseHeadText(head: HeadToWrite, isChunked: boolean, moreLines: string): string {
-  let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n${fieldLines(head.fields)}`
+  let text = `HTTP/1.1 ${head.status} ${head.reason}\r\n${head.lines}`
   if (!head.hasDate) text += `Date: ${httpDate()}\r\n`
   if (isChunked) text += 'Transfer-Encoding: chunked\r\n'
   // An `Upgrade` must be named by `Connection` (RFC 9110 §7.8).
@@ -139,10 +138,10 @@ export class ClientResponse {
   }
 
   /** Writes a 101 to the client. What follows belongs to a tunnel. */
-  switchProtocols({ status, reason, fields }: HeadToWrite): void {
+  switchProtocols({ status, reason, lines }: HeadToWrite): void {
     this.hasStarted = true
     this.#state = 'written'
-    const text = `HTTP/1.1 ${status} ${reason}\r\n${fieldLines(fields)}`
+    const text = `HTTP/1.1 ${status} ${reason}\r\n${lines}`
     this.#socket.write(`${text}${this.timing}Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n`, 'latin1')
   }
 

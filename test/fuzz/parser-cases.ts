@@ -5,6 +5,7 @@
  */
 
 import { METHODS } from 'node:http'
+import { fieldLines } from '../../src/http1/field-list.ts'
 import { MalformedMessage, type MalformedReason } from '../../src/http1/malformed.ts'
 import { type RequestEvents, RequestParser } from '../../src/http1/request-parser.ts'
 import { ResponseParser } from '../../src/http1/response-parser.ts'
@@ -72,7 +73,9 @@ export function readResponse(bytes: Buffer, cuts: Iterable<number>, method: stri
   const ours: Ours = { messages: [], refusal: undefined, closes: false }
   let rest = ''
   const parser = new ResponseParser({
-    responseHead: ({ status, reason, minorVersion, rawFields }) => {
+    responseHead: ({ status, reason, minorVersion, rawFields, lines }) => {
+      if (lines !== fieldLines(rawFields))
+        throw new Violation('lines that are not those of the fields', { lines, rawFields })
       ours.messages.push({
         start: `${status} ${reason} 1.${minorVersion}`,
         rawFields,

@@ -43,6 +43,7 @@ describe('a response', () => {
       reason: '\xe9 !',
       minorVersion: 0,
       rawFields: ['Set-Cookie', 'a', 'set-cookie', 'b', 'X', '', 'Keep-Alive', 'max=3, timeout=5'],
+      lines: 'Set-Cookie: a\r\nset-cookie: b\r\nX: \r\nKeep-Alive: max=3, timeout=5\r\n',
       contentLength: undefined,
       isChunked: false,
       hasContent: true,
