@@ -97,9 +97,10 @@ export class ConfigReload implements Part {
     // `check` knows nothing of the running settings, and may find the file good.
     const [first, ...others] = problems
     const more = others.length === 0 ? '' : `; and ${others.length} more, which the log has`
+    const end = more === '' && first?.endsWith('?') ? '' : '.'
     return {
       configuration_refused:
-        first && `The changed configuration was refused, and the one before it is in use: ${first}${more}.`,
+        first && `The changed configuration was refused, and the one before it is in use: ${first}${more}${end}`,
       restart_pending:
         pending.length === 0
           ? undefined

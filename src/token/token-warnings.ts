@@ -96,7 +96,7 @@ export function orgWarnings(orgs: Orgs, now: number): PartWarnings {
     fresh_tokens_rejected:
       unaccepted.length === 0
         ? undefined
-        : `The service rejected new tokens of ${named(unaccepted)}. If other requests of the Org succeed, it may not use the routes that are rejected: see the errors below. Otherwise, check that baseUrl leads to the service that the tokens are for.`,
+        : `The service rejected new tokens of ${named(unaccepted)}. If other requests of the Org succeed, it may not use the routes that are rejected: see the errors below. Otherwise, check that baseUrl leads to the service that the tokens are for, and whether it wants more or other headers (tokens.header, origin.secretHeaders).`,
     tokens_ended_young:
       rivalled.length === 0
         ? undefined
