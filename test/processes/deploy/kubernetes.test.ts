@@ -243,7 +243,7 @@ describe('the minter', () => {
     const { config: here } = await load(`${folder}/sidecar-proxy.yaml`)
     expect([here.app, here.minter[file]]).toEqual([undefined, expect.anything()])
     const { hostname = '', port = '' } = here.minter.url?.baseUrl ?? {}
-    const { ports } = find(minter, 'Service', hostname.split('.')[0] ?? '').spec
+    const { ports } = find(minter, 'Service', hostname).spec
     expect(ports).toEqual([{ name: 'minter', port: Number(port), targetPort: 'minter' }])
   })
 
@@ -263,7 +263,8 @@ describe('the minter', () => {
     const [rule] = find(minter, 'NetworkPolicy', 'minter').spec.ingress
     expect(rule.ports).toEqual([{ port: 'minter' }])
     const { labels } = find(minter, 'Deployment', 'billing').spec.template.metadata
-    expect(labels).toMatchObject(rule.from[0].podSelector.matchLabels)
+    for (const { podSelector } of rule.from) expect(labels).toMatchObject(podSelector.matchLabels)
+    expect(rule.from[1].namespaceSelector.matchLabels).toEqual({ 'org-access-proxy/sidecars': 'true' })
   })
 })
 
@@ -317,24 +318,52 @@ describe.skipIf(lacks('kubectl'))('what kustomize makes of them', () => {
     }
   })
 
-  test.each(['shared', 'shared-tls/cert-manager', 'shared-tls/spiffe'])(
-    'in %s, one line sets the namespace of the proxy, its names and its certificates',
-    async (folder) => {
-      await using copy = await makeFolder()
-      await cp(projectPath(FOLDER), copy.path, { recursive: true })
-      const file = `${folder}/kustomization.yaml`
-      await copy.write(file, readFile(file).replace('namespace: default', 'namespace: elsewhere'))
-      const made = render(folder, copy.path)
-      expect(new Set(made.map(({ metadata }) => metadata.namespace))).toEqual(new Set(['elsewhere']))
-      const certificates = made.filter(({ kind, spec }) => kind === 'Certificate' && !spec.isCA)
-      for (const { spec } of certificates) {
-        const [, ...names] = spec.dnsNames ?? ['', ...spec.uris]
-        for (const name of names)
-          expect(name).toMatch(/^org-access-proxy\.elsewhere(\.svc|$)|\/ns\/elsewhere\/sa\/billing$/)
-      }
-      expect(certificates).toHaveLength(folder.endsWith('cert-manager') ? 2 : 0)
-    },
-  )
+  test.each([
+    ['shared', 'org-access-proxy'],
+    ['shared-tls/cert-manager', 'org-access-proxy'],
+    ['shared-tls/spiffe', 'org-access-proxy'],
+    ['minter', 'minter'],
+    ['minter-certificates', 'minter'],
+  ])('in %s, one line sets the namespace of the proxy, its names and its certificates', async (folder, service) => {
+    await using copy = await makeFolder()
+    await cp(projectPath(FOLDER), copy.path, { recursive: true })
+    const file = `${folder}/kustomization.yaml`
+    await copy.write(file, readFile(file).replace('namespace: default', 'namespace: elsewhere'))
+    const made = render(folder, copy.path)
+    expect(new Set(made.map(({ metadata }) => metadata.namespace))).toEqual(new Set(['elsewhere']))
+    const certificates = made.filter(({ kind, spec }) => kind === 'Certificate' && !spec.isCA)
+    for (const { spec } of certificates) {
+      const [, ...names] = spec.dnsNames ?? ['', ...spec.uris]
+      for (const name of names)
+        expect(name).toMatch(new RegExp(`^${service}\\.elsewhere(\\.svc|$)|/ns/elsewhere/sa/billing$`))
+    }
+    expect(certificates).toHaveLength(/cert/.test(folder) ? 2 : 0)
+  })
+
+  // TypeScript refuses a field that the type of a literal does not have. Of the kinds of other makers, there are no types.
+  test('all have fields that the API of Kubernetes declares, and no others', { timeout: 60_000 }, async () => {
+    const wrong = structuredClone(find(base, 'Deployment', 'example-app'))
+    wrong.spec.template.spec.containers[0].volumeMount = []
+    const folders = projectFilesBelow(FOLDER, 'kustomization.yaml').map((path) => dirname(path))
+    const made = folders.flatMap((folder) => render(folder.slice(FOLDER.length + 1)))
+    const all = [...made.filter(({ apiVersion }) => !apiVersion.startsWith('cert-manager')), wrong]
+    await using folder = await makeFolder()
+    for (const [index, manifest] of all.entries()) {
+      const { apiVersion, kind } = manifest
+      const [group, version] = apiVersion === 'v1' ? ['core', 'v1'] : apiVersion.split(/[./].*\/|\//)
+      const types = projectPath(`node_modules/kubernetes-types/${group}/${version}.d.ts`)
+      const text = `export default ${JSON.stringify(manifest)} satisfies import('${types}').${kind}`
+      await folder.write(`${index}.ts`, text)
+    }
+    const compiler = projectPath('node_modules/typescript/bin/tsc')
+    const options = ['--noEmit', '--strict', '--skipLibCheck', '--types', '', '--module', 'nodenext']
+    const args = [compiler, ...options, ...all.map((_, index) => `${index}.ts`)]
+    const { stdout } = spawnSync(process.execPath, args, { cwd: folder.path, encoding: 'utf8' })
+    const told = stdout.split('\n').filter((line) => line !== '')
+    expect(told).toEqual([
+      expect.stringMatching(`^${all.length - 1}.ts.*volumeMount.* does not exist in type 'Container'`),
+    ])
+  })
 
   test('with a federated credential, the sidecar alone has the token, and nobody a secret', async () => {
     const made = render('federated')
