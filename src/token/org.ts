@@ -201,6 +201,11 @@ export class Org {
     return this.current !== undefined && this.current.ageAt(now, day) < this.#rules.settleTimeMs
   }
 
+  /** The current token was young when the request was sent: the service may have looked at it then, and answer later. */
+  wasYoungFor({ token, sentAt }: ServiceAnswer): boolean {
+    return token === this.current && sentAt - token.mintedAt < this.#rules.settleTimeMs
+  }
+
   /** While the current token is young. */
   formerAt(now: number, day: number): AccessToken | undefined {
     const former = this.#former

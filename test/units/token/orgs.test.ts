@@ -219,6 +219,7 @@ test('the state of an Org is one word: the first that fits', async () => {
   seen.push(state())
   clock.advance(6_000)
   seen.push(state())
+  await asked.token.authorize()
   asked.token.judge({ status: 401, rawFields: [] })
   seen.push(state())
   await source.last.issue(undefined, clock.now() + 60_000)
@@ -256,6 +257,7 @@ describe('purging', () => {
     await source.last.issue()
     await first
     clock.advance(10_000)
+    await asked.token.authorize()
     orgs.purge()
     const next = asked.token.judge({ status: 401, rawFields: [] })
     await settled()

@@ -182,6 +182,18 @@ describe('4. the token is young', () => {
     expect(tookMs).toBeLessThan(2_600)
   })
 
+  test('when it was sent: a slow service may have looked at it then', async () => {
+    const stage = new Stage()
+    stage.roundTripMs = () => 2 * SETTLE_MS
+    stage.answer = ({ ageMs }) => (ageMs < SETTLE_MS + 1 ? 401 : 200)
+    expect(tokensOf(await stage.sentBy(() => stage.send()))).toEqual([1, 1])
+    const upload = new Stage()
+    upload.roundTripMs = stage.roundTripMs
+    upload.answer = stage.answer
+    expect(await upload.statuses(2, UPLOAD)).toEqual([401, 200])
+    expect([stage.mints, upload.mints]).toEqual([1, 1])
+  })
+
   test('the former token, if there is one that was not rejected', async () => {
     const stage = await Stage.settled()
     await stage.pass(400_000)
