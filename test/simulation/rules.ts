@@ -185,7 +185,7 @@ function judgeRenewals({ story, service, violate, proxy, clients }: Stage): void
   }
 }
 
-/** A renewal for which nobody waits goes behind a cold Org that has waited for a second. */
+/** A renewal for which nobody waits goes behind a cold Org that has waited for a second. A mint for a rejected token is awaited. */
 function judgeOrder(stage: Stage): void {
   const { story, service, violate } = stage
   if (!isUndisturbed(story) || !story.tokens.isStated || story.tokens.wrongSecretUntil > 0) return
@@ -197,13 +197,19 @@ function judgeOrder(stage: Stage): void {
   })
   if (waiting.length === 0) return
   const roomMs = slowestMs(story)
+  const loggedAt = requestsLoggedAt(stage)
   for (const { org, at } of service.mints) {
     const held = service.tokens.findLast((token) => token.org === org && token.issuedAt < at)
     // Whoever needs a token now may be waited for.
-    if (held === undefined || held.endsAt < at + 300) continue
+    if (held === undefined) continue
+    const { lifetimeMs = Number.POSITIVE_INFINITY } = story.limits
+    if (Math.min(held.endsAt, held.issuedAt + lifetimeMs) < at + 300) continue
+    if (service.attempts.some((attempt) => attempt.token === held && !attempt.isAccepted && attempt.at < at)) continue
     const cold = waiting.find(
       ({ plan, startedAt, endedAt }) =>
-        startedAt < at - 1_000 - roomMs && endedAt > at && (firstMint.get(plan.org) ?? Number.POSITIVE_INFINITY) > at,
+        startedAt < at - 1_000 - roomMs &&
+        Math.min(endedAt, loggedAt.get(plan.id) ?? endedAt) > at &&
+        (firstMint.get(plan.org) ?? Number.POSITIVE_INFINITY) > at,
     )
     if (cold === undefined) continue
     violate('who is awaited goes first', `org-${org} is renewed at ${at.toFixed(0)}, and ${cold.plan.id} waits`)
@@ -234,6 +240,14 @@ function judgeWrongSecret(stage: Stage): void {
   }
 }
 
+/** By the id of the request. Its client may have read the end later. */
+function requestsLoggedAt({ proxy }: Stage): Map<string, number> {
+  const lines = proxy.logs.filter(({ msg }) => msg === 'request')
+  return new Map(
+    lines.map(({ path, time }) => [String(path).slice('/v2/'.length), Date.parse(String(time)) - DAY_ZERO]),
+  )
+}
+
 /** A limit that a refusal names is reached. */
 function judgeRefusals(stage: Stage): void {
   const { story, proxy, violate } = stage
@@ -249,13 +263,12 @@ function judgeRefusals(stage: Stage): void {
     'org share': { ofOrg: Math.max(1, Math.floor(connections * ORG_SHARE)) },
   }
   const refusals = new Map(proxy.logs.filter(({ msg }) => msg === 'request').map((line) => [line['path'], line]))
+  const loggedAt = requestsLoggedAt(stage)
   for (const { plan, code } of stage.outcomes()) {
-    const line = refusals.get(`/v2/${plan.id}`)
-    if (code !== 'overloaded' || line === undefined) continue
-    const { reason, time } = line
+    const reason = refusals.get(`/v2/${plan.id}`)?.['reason']
+    const at = loggedAt.get(plan.id)
+    if (code !== 'overloaded' || at === undefined) continue
     const { all = 0, ofOrg = 0 } = least[String(reason)] ?? {}
-    // Its client may have read it later.
-    const at = Date.parse(String(time)) - DAY_ZERO
     const open = openAt(stage, at).filter((other) => other.plan.id !== plan.id)
     const tunnels = [...stage.service.tunnels.values()].filter(({ openedAt }) => openedAt < at).length
     const sameOrg = open.filter((other) => other.plan.org === plan.org).length
