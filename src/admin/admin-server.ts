@@ -7,7 +7,7 @@ import { type ErrorCode, PROBLEMS, titleOf } from '../errors.ts'
 import { gatherFields } from '../gateway/fields.ts'
 import type { HostList } from '../http1/host.ts'
 import { pathOf } from '../http1/target.ts'
-import { type Bound, bind, type ListenAddress, placeOfPeer } from '../listener/bind.ts'
+import { type Bound, bind, type ListenAddress, locationOfPeer } from '../listener/bind.ts'
 import { History, SAMPLE_INTERVAL_MS } from './history.ts'
 import { type AdminProblemCode, type Answer, adminRoutes, type Route } from './routes.ts'
 import type { AdminSources } from './status.ts'
@@ -145,15 +145,15 @@ export class AdminListener {
 
   /** A full listener closes its oldest connection, so that idle clients cannot lock out the probes. */
   #accept(socket: Socket): void {
-    const place = placeOfPeer(socket, this.#options.address.kind)
-    const isServed = place === 'here' || (place === 'elsewhere' && this.#options.isRemote)
+    const location = locationOfPeer(socket, this.#options.address.kind)
+    const isServed = location === 'here' || (location === 'elsewhere' && this.#options.isRemote)
     if (!isServed) {
       socket.destroy()
       return
     }
     const [oldest] = this.#sockets.keys()
     if (this.#sockets.size >= MAX_CONNECTIONS) oldest?.destroy()
-    this.#sockets.set(socket, place === 'here')
+    this.#sockets.set(socket, location === 'here')
     socket.once('close', () => this.#sockets.delete(socket))
   }
 

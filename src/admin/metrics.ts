@@ -163,11 +163,12 @@ export class Metrics {
   }
 
   requestEnded(record: RequestRecord): void {
-    const { method, status, code, token, repeat, rejection, reason, caller, takenAt, respondedAt, orgId } = record
+    const { method, status, code, token, repeat, rejection, reason, caller, carriedAt, respondedAt, orgId } = record
     const durationMs = record.endedAt - record.startedAt
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
-    if (takenAt !== undefined && respondedAt !== undefined) this.requests.serviceResponses.record(respondedAt - takenAt)
+    if (carriedAt !== undefined && respondedAt !== undefined)
+      this.requests.serviceResponses.record(respondedAt - carriedAt)
     // A tunnel stays open for as long as its ends want. Its duration is no overhead.
     if (status !== SWITCHING_PROTOCOLS)
       this.requests.overheads.record(durationMs - waitedForServiceMs(record, record.endedAt))

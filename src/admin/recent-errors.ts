@@ -113,8 +113,8 @@ export class RecentErrors {
     const code = codeOf(record)
     if (code === undefined) return false
     const remedy = remedyFor(code, record)
-    const place = record.isOfMinter ? ' at the minter' : ''
-    const entry = this.#entries.get(remedy) ?? { code, title: titleOf(code) + place, count: 0, examples: [] }
+    const where = record.isOfMinter ? ' at the minter' : ''
+    const entry = this.#entries.get(remedy) ?? { code, title: titleOf(code) + where, count: 0, examples: [] }
     this.#entries.set(remedy, entry)
     entry.count++
     entry.examples = [excerpt(record), ...entry.examples].slice(0, MAX_EXAMPLES)

@@ -2,7 +2,7 @@
 
 import { AdminListener } from '../admin/admin-server.ts'
 import type { AdminSources } from '../admin/status.ts'
-import { isRemote, placeOfCallers } from '../config/relations.ts'
+import { isRemote, locationOfCallers } from '../config/relations.ts'
 import type { Config } from '../config/schema.ts'
 import { hostsAt } from '../http1/host.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
@@ -29,7 +29,7 @@ export function openAdmin(
       isRemote: isRemote(address),
       inheritedSockets: sockets?.admin,
       rules: () => ({
-        callers: placeOfCallers(latest),
+        callers: locationOfCallers(latest),
         hosts: hostsAt(address, latest.listen.hosts),
         orgPattern: rules.current.orgPattern,
       }),

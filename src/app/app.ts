@@ -19,7 +19,7 @@ import { eventsOf } from './events.ts'
 import { openFleet } from './fleet.ts'
 import type { Log } from './log.ts'
 import { openMinter } from './minter.ts'
-import { LiveConnections, openMintOrigin, openOrigin } from './origin.ts'
+import { LiveConnections, openMintPool, openPool } from './pools.ts'
 import { ConfigReload, type Part, takeOver } from './reload.ts'
 import { LiveRules } from './rules.ts'
 import { watchStandstill } from './standstill.ts'
@@ -180,13 +180,13 @@ async function makeParts(
   const events = eventsOf(log, metrics, traces)
   const live = LiveConnections.of(config, lookup)
   for (const each of Object.values(live)) add(each)
-  const origin = add(openOrigin(config, config.origin.connections, live.service, config.origin))
-  const mintOrigin = openMintOrigin(config, config.tokens.mintConcurrency, live)
+  const pool = add(openPool(config, config.origin.connections, live.service, config.origin))
+  const mintPool = openMintPool(config, config.tokens.mintConcurrency, live)
   const shared = add(await openFleet(config, events, lookup))
-  const side = add(new TokenSide(config, mintOrigin, events, shared?.fleet))
+  const side = add(new TokenSide(config, mintPool, events, shared?.fleet))
   const rules = add(new LiveRules(config, events, lookup))
   const tunnels = add(new Tunnels())
-  const apps = add(openApps(config, { side, origin, rules, events, traces, tunnels }, sockets))
+  const apps = add(openApps(config, { side, pool, rules, events, traces, tunnels }, sockets))
   const minter = add(openMinter(config, side, rules, events))
   const phase = add(new Phase(config))
   const operator: AdminSources = {

@@ -9,7 +9,7 @@ import { SecretFields } from '../gateway/secret-fields.ts'
 import type { Tunnels } from '../gateway/tunnel.ts'
 import type { InheritedSockets } from '../listener/bind.ts'
 import { Listener } from '../listener/server.ts'
-import type { Origin } from '../origin/origin.ts'
+import type { ConnectionPool } from '../origin/connection-pool.ts'
 import type { Traces } from '../traces/traces.ts'
 import { entranceOf, namingHolders, otherDescriptors, ownDescriptors, requestIds } from './entrance.ts'
 import type { Events } from './events.ts'
@@ -18,7 +18,7 @@ import type { TokenSide } from './tokens.ts'
 
 interface PartsBehind {
   readonly side: TokenSide
-  readonly origin: Origin
+  readonly pool: ConnectionPool
   readonly rules: LiveRules
   readonly events: Events
   readonly traces: Traces | undefined
@@ -27,7 +27,7 @@ interface PartsBehind {
 
 export function openApps(
   config: Config,
-  { side, origin, rules, events, traces, tunnels }: PartsBehind,
+  { side, pool: origin, rules, events, traces, tunnels }: PartsBehind,
   sockets: InheritedSockets | undefined,
 ) {
   const { listen, baseUrl, replay, tokens } = config
@@ -37,7 +37,7 @@ export function openApps(
   const gateway: Gateway = {
     credentials: side.credentials,
     secretFields,
-    origin,
+    pool: origin,
     baseUrl,
     orgs: side.orgs,
     observer,

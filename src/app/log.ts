@@ -153,14 +153,14 @@ export class Log {
 
 /** One line of ASCII with the fields in this order. */
 function requestLine(record: RequestRecord, level: 'info' | 'warn', time: string, instance: string): string {
-  const { takenAt, respondedAt } = record
+  const { carriedAt, respondedAt } = record
   let line = `{"level":"${level}","time":"${time}"${instance},"msg":"request","requestId":${quoted(record.requestId)}`
   if (record.orgId !== undefined) line += `,"orgId":${quoted(record.orgId)}`
   if (record.caller !== undefined) line += `,"caller":${quoted(record.caller)}`
   line += `,"method":${quoted(record.method)},"path":${quoted(record.path.slice(0, MAX_PATH_CHARACTERS))},"status":${record.status}`
   line += `,"durationMs":${milliseconds(record.endedAt - record.startedAt)}`
-  if (takenAt !== undefined && respondedAt !== undefined) {
-    line += `,"originMs":${milliseconds(respondedAt - takenAt)}`
+  if (carriedAt !== undefined && respondedAt !== undefined) {
+    line += `,"originMs":${milliseconds(respondedAt - carriedAt)}`
   }
   line += `,"token":"${record.token}","bytesIn":${record.bytesIn},"bytesOut":${record.bytesOut}`
   if (record.traceId !== undefined) line += `,"traceId":"${record.traceId}"`

@@ -5,12 +5,12 @@ import type { Config } from '../config/schema.ts'
 import { Reception } from '../gateway/reception.ts'
 import type { RequestRecord } from '../gateway/request-record.ts'
 import { Listener } from '../listener/server.ts'
-import { admitTokenRequest } from '../minter/admission.ts'
+import { admitSidecarRequest } from '../minter/admission.ts'
 import { MinterSource } from '../minter/minter-source.ts'
+import { SidecarRequest } from '../minter/sidecar-request.ts'
 import { TokenGiver } from '../minter/token-giver.ts'
-import { TokenRequest } from '../minter/token-request.ts'
 import { call } from '../origin/call.ts'
-import type { Origin } from '../origin/origin.ts'
+import type { ConnectionPool } from '../origin/connection-pool.ts'
 import type { Orgs } from '../token/orgs.ts'
 import { USER_AGENT } from '../version.ts'
 import { type Entrance, entranceOf, namingHolders, otherDescriptors, ownDescriptors, requestIds } from './entrance.ts'
@@ -46,8 +46,8 @@ export function openMinter(
     callerShare: CALLER_SHARE,
     // Any name will do: a page that rebinds its own has no credential, and browsers mark each POST with Origin.
     rules: () => rules.onSocket,
-    admit: admitTokenRequest,
-    serve: (admitted, client, startedAt, onEnd) => new TokenRequest(desk, client, admitted, startedAt, onEnd),
+    admit: admitSidecarRequest,
+    serve: (admitted, client, startedAt, onEnd) => new SidecarRequest(desk, client, admitted, startedAt, onEnd),
     refusals: {
       newRequestId,
       tellsTime: false,
@@ -88,7 +88,7 @@ const LONGEST_CALL = 0.95
 export function openMinterSource(
   url: MinterUrl,
   config: Config,
-  origin: Origin,
+  pool: ConnectionPool,
   settings: () => Config['minter'],
   observer: Pick<Events, 'minterAsked'>,
 ): MinterSource {
@@ -104,7 +104,7 @@ export function openMinterSource(
       // What is left of a minter that went away would take all the time of a request.
       const needsNewConnection = source.problem !== undefined
       const sent = { method: 'POST', target, fields: [...own, ...fields], content, needsNewConnection }
-      return call(origin, sent, Math.min(config.tokens.mintTimeoutMs * LONGEST_CALL, withinMs))
+      return call(pool, sent, Math.min(config.tokens.mintTimeoutMs * LONGEST_CALL, withinMs))
     },
     observer,
   })

@@ -144,17 +144,17 @@ export class ConfigReload implements Part {
       if (loaded instanceof ConfigRefused) throw loaded
       return loaded
     }
-    const latest = await this.#takeOver(load, isAskedFor)
+    const latest = await this.#loadAndApply(load, isAskedFor)
     if (this.#isClosed) return
     this.problems = latest.outcome === 'refused' ? latest.problems : []
     const isNews = before !== [...this.problems, ...this.pending].join('\n')
     if (isNews || isAskedFor || latest.outcome === 'applied') report(latest)
     if (latest.outcome !== 'refused') return
-    const files = await this.#takeOver(() => reloadFiles(source, this.#running), false)
+    const files = await this.#loadAndApply(() => reloadFiles(source, this.#running), false)
     if (files.outcome === 'applied') report(files)
   }
 
-  async #takeOver(load: () => Promise<LoadedConfig>, isAskedFor: boolean): Promise<Reload> {
+  async #loadAndApply(load: () => Promise<LoadedConfig>, isAskedFor: boolean): Promise<Reload> {
     try {
       const running = this.#running
       const latest = await load()

@@ -11,7 +11,7 @@ import { tokenPathTest } from '../gateway/token-paths.ts'
 import { HOSTS_ON_SOCKET } from '../http1/host.ts'
 import type { PartWarnings, Status } from '../part.ts'
 import { closedPath } from '../token/token-request.ts'
-import { keySetDownload } from './origin.ts'
+import { keySetDownload } from './pools.ts'
 import type { Part } from './reload.ts'
 
 export class LiveRules implements Part {

@@ -8,7 +8,7 @@ import type { ErrorCode } from '../errors.ts'
 import type { Fleet } from '../fleet/fleet.ts'
 import type { MinterSource } from '../minter/minter-source.ts'
 import type { OrgId } from '../org-id.ts'
-import type { Origin } from '../origin/origin.ts'
+import type { ConnectionPool } from '../origin/connection-pool.ts'
 import type { PartWarnings, Status } from '../part.ts'
 import type { Secret } from '../secret.ts'
 import { AppCredentials } from '../token/app-credentials.ts'
@@ -21,7 +21,7 @@ import { mintWarnings, orgWarnings } from '../token/token-warnings.ts'
 import { FileWatch, readRegularFile } from '../watched-file.ts'
 import type { Events } from './events.ts'
 import { openMinterSource } from './minter.ts'
-import { openTokenEndpoint } from './origin.ts'
+import { openTokenEndpoint } from './pools.ts'
 import type { Part } from './reload.ts'
 
 /** Few at once, so that a request for one of these orgs does not wait behind all the others. */
@@ -42,7 +42,7 @@ export class TokenSide implements Part {
   /** Taken over last. */
   #config: Config
   readonly #warmOrgs: readonly OrgId[]
-  readonly #origin: Origin
+  readonly #pool: ConnectionPool
   readonly #events: Events
   readonly #fleet: Fleet | undefined
   readonly #appId: string | undefined
@@ -55,19 +55,19 @@ export class TokenSide implements Part {
   /** Of a sidecar: what was told of its minter last. Undefined if all is well. */
   #minterState: ErrorCode | 'lost' | undefined
 
-  /** `origin` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
-  constructor(config: Config, origin: Origin, events: Events, fleet: Fleet | undefined) {
+  /** `pool` is for the calls of the token endpoint alone: no request waits for a place that a mint has, nor the other way round. */
+  constructor(config: Config, pool: ConnectionPool, events: Events, fleet: Fleet | undefined) {
     const { tokens: settings } = config
     const secretFile = (config.appSecretFile ?? settings.assertionFile)?.path
     this.#config = config
     this.#warmOrgs = settings.warm
-    this.#origin = origin
+    this.#pool = pool
     this.#events = events
     this.#fleet = fleet
     const isEnding = () => this.#stopped.signal.aborted // what our own end breaks off tells nothing of the endpoint
     const { url } = config.minter
     if (url !== undefined) {
-      this.minter = openMinterSource(url, config, origin, () => this.#config.minter, {
+      this.minter = openMinterSource(url, config, pool, () => this.#config.minter, {
         minterAsked: (mint) => {
           if (isEnding()) return
           events.minterAsked(mint)
@@ -118,7 +118,7 @@ export class TokenSide implements Part {
     }
     return openTokenEndpoint(
       config,
-      this.#origin,
+      this.#pool,
       credentials,
       { mintSettled },
       () => this.reloadSecret(),
@@ -235,7 +235,7 @@ export class TokenSide implements Part {
     this.#secretWatch?.close()
     this.#jwtEnd?.cancel()
     this.orgs.purge()
-    this.#origin.close()
+    this.#pool.close()
   }
 
   #tellMinterState(): void {

@@ -38,5 +38,5 @@ async function inFile({ file, env }: LoadOptions): Promise<{ readonly text: stri
   const opened = await openSettingsFile({ file, env })
   const group = opened?.content['admin']
   const text = isMapping(group) ? group['address'] : opened?.legibleAt(KEY)
-  return typeof text === 'string' && text !== '' ? { text, source: opened?.placeOf(KEY) ?? '' } : unset
+  return typeof text === 'string' && text !== '' ? { text, source: opened?.positionOf(KEY) ?? '' } : unset
 }

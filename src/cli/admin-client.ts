@@ -40,7 +40,7 @@ export async function askAdmin(
   deadlineMs = DEADLINE_MS,
 ) {
   if (address === 'off') throw new Error('admin.address is off: there is no admin listener')
-  const place = `the admin listener at ${formatAddress(address)}`
+  const listener = `the admin listener at ${formatAddress(address)}`
   const { host, ...to } =
     address.kind === 'unix'
       ? { path: address.path, host: 'localhost' }
@@ -48,7 +48,7 @@ export async function askAdmin(
   const authority = address.kind === 'unix' ? host : formatAddress({ ...address, host })
   const socket = connect({ host, ...to })
   // No `AbortSignal.timeout`: a small command would be busy loading it.
-  const late = new Error(`${place} did not answer within ${deadlineMs / 1_000} s`)
+  const late = new Error(`${listener} did not answer within ${deadlineMs / 1_000} s`)
   const timer = Number.isFinite(deadlineMs) ? setTimeout(() => socket.destroy(late), deadlineMs) : undefined
   try {
     // HTTP/1.0: the answer ends with the connection, and has no chunks.
@@ -63,7 +63,7 @@ export async function askAdmin(
   } catch (error) {
     if (error === late) throw late
     const reason = error instanceof Error && 'code' in error ? String(error.code) : 'no usable response'
-    throw new Error(`${place} cannot be reached (${reason})`, { cause: error })
+    throw new Error(`${listener} cannot be reached (${reason})`, { cause: error })
   } finally {
     clearTimeout(timer)
     socket.destroy()

@@ -2,7 +2,7 @@
 
 import { openFleet } from '../app/fleet.ts'
 import { openMinterSource } from '../app/minter.ts'
-import { LiveConnections, openMintOrigin, openTokenEndpoint } from '../app/origin.ts'
+import { LiveConnections, openMintPool, openTokenEndpoint } from '../app/pools.ts'
 import { loadInstances } from '../config/instances.ts'
 import type { LoadedConfig } from '../config/load.ts'
 import type { Config } from '../config/schema.ts'
@@ -116,16 +116,16 @@ async function tryFleetStore(config: Config): Promise<string | undefined> {
 /** Makes one call of the token endpoint, or of the minter, and resolves with what that tells its observer. */
 async function mintOnce(config: Config, org: OrgId): Promise<SettledMint> {
   const { app, minter } = config
-  const origin = openMintOrigin(config, 1, LiveConnections.of(config))
+  const pool = openMintPool(config, 1, LiveConnections.of(config))
   try {
     return await new Promise((resolve, reject) => {
       const credentials = app && new AppCredentials(new AppKey(app.appId, app.appSecret, config.tokens))
       const observer = { mintSettled: resolve, minterAsked: resolve }
-      const source = credentials && openTokenEndpoint(config, origin, credentials, observer)
-      const asked = source ?? (minter.url && openMinterSource(minter.url, config, origin, () => minter, observer))
+      const source = credentials && openTokenEndpoint(config, pool, credentials, observer)
+      const asked = source ?? (minter.url && openMinterSource(minter.url, config, pool, () => minter, observer))
       asked?.mint(org).catch(reject)
     })
   } finally {
-    origin.close()
+    pool.close()
   }
 }

@@ -2,7 +2,7 @@
 
 import { randomBytes } from 'node:crypto'
 import { createInterface } from 'node:readline/promises'
-import { LiveConnections, openMintOrigin, openOrigin, openWire } from '../app/origin.ts'
+import { LiveConnections, openMintPool, openPool, openWire } from '../app/pools.ts'
 import { now, sleep } from '../clock.ts'
 import { loadConfig } from '../config/load.ts'
 import { type Config, declaration } from '../config/schema.ts'
@@ -104,7 +104,7 @@ async function ask(
   const live = LiveConnections.of(config)
   const timeoutMs = config.origin.connectTimeoutMs + tokens.mintTimeoutMs * 2
   const open = (to: 'service' | 'endpoint') =>
-    openWire(to === 'service' ? openOrigin(config, 1, live.service) : openMintOrigin(config, 1, live), timeoutMs)
+    openWire(to === 'service' ? openPool(config, 1, live.service) : openMintPool(config, 1, live), timeoutMs)
   const pair = Buffer.from(`${appId}:${appSecret.reveal()}`).toString('base64')
   const headers = Object.values({ ...config.origin.secretHeaders, ...tokens.secretHeaders })
   const secrets = [appSecret, new Secret(pair), ...headers.map(({ content }) => content)]

@@ -81,7 +81,7 @@ export class Draft {
     const setting = settingAt(at)
     if (setting !== undefined && this.#variables.has(setting.key)) return setting.variable
     const given = setting?.key === at ? this.given.get(setting.key) : undefined
-    return given?.source ?? this.#file?.placeOf(at) ?? 'not set'
+    return given?.source ?? this.#file?.positionOf(at) ?? 'not set'
   }
 
   /**
@@ -90,7 +90,7 @@ export class Draft {
    */
   async read(schema: z.core.$ZodType, inFile: unknown, at: string): Promise<unknown> {
     const setting = settingsByKey.get(at)
-    const given = setting === undefined ? inFile : this.#take(setting, inFile)
+    const given = setting === undefined ? inFile : this.#valueOf(setting, inFile)
     if (given === WRONG) return WRONG
     const inner = innermost(schema)
     if (inner instanceof z.ZodObject && (inner === schema || given !== undefined)) {
@@ -110,17 +110,17 @@ export class Draft {
   }
 
   /** The environment wins over the file. */
-  #take({ key, variable, defaultValue }: Setting, inFile: unknown): unknown {
+  #valueOf({ key, variable, defaultValue }: Setting, inFile: unknown): unknown {
     const isMisplaced = key === 'appSecret' && inFile !== undefined
     const ofFile = isMisplaced ? undefined : inFile
     const value = this.#variables.get(key) ?? ofFile
     const unset = defaultValue === undefined ? 'not set' : 'default'
-    const place = ofFile === undefined ? unset : (this.#file?.placeOf(key) ?? unset)
-    const source = this.#variables.has(key) ? variable : place
+    const position = ofFile === undefined ? unset : (this.#file?.positionOf(key) ?? unset)
+    const source = this.#variables.has(key) ? variable : position
     this.given.set(key, { text: textOf(key, value ?? defaultValue), source, digests: '' })
     if (isMisplaced) {
       const message = 'must not be in a file: use appSecretFile, or the variable OAP_APP_SECRET'
-      this.problems.push({ at: key, source: this.#file?.placeOf(key) ?? '', message })
+      this.problems.push({ at: key, source: this.#file?.positionOf(key) ?? '', message })
     }
     return isMisplaced && value === undefined ? WRONG : value
   }
@@ -185,8 +185,8 @@ export class Draft {
   refuseMissing({ key, variable }: Pick<Setting, 'key' | 'variable'>): void {
     // It may be in the file that could not be read.
     if (this.#file?.problem !== undefined) return
-    const place = this.#file === undefined ? 'a config file (--config FILE)' : 'the config file'
-    this.refuse(key, `is required: set it in ${place}, or as ${variable}`)
+    const where = this.#file === undefined ? 'a config file (--config FILE)' : 'the config file'
+    this.refuse(key, `is required: set it in ${where}, or as ${variable}`)
   }
 
   #warnOf(secret: Secret, at: string): void {

@@ -338,14 +338,14 @@ export function reportRisks(config: Config, warn: Report): void {
     if (callers.some(({ keyFiles, jwt }) => keyFiles !== undefined || jwt !== undefined)) warn('callers', IN_THE_CLEAR)
     if (listen.callerKeyFile !== undefined) warn('listen.callerKeyFile', IN_THE_CLEAR)
   }
-  if (placeOfCallers(config) === 'here' && admin.address !== 'off' && admin.address.kind === 'tcp') {
+  if (locationOfCallers(config) === 'here' && admin.address !== 'off' && admin.address.kind === 'tcp') {
     const remedy = 'set it to a unix socket to see Orgs and purge tokens'
     warn('admin.address', `serves health and metrics only, because callers can reach it: ${remedy}`)
   }
 }
 
 /** Callers of listeners that are open to other machines are taken to be there, unless one has a socket on this one. */
-export function placeOfCallers({ callers, listen, minter }: Config): 'none' | 'here' | 'elsewhere' {
+export function locationOfCallers({ callers, listen, minter }: Config): 'none' | 'here' | 'elsewhere' {
   if (callers.length === 0) return 'none'
   const addresses = [listen.address, minter.address].filter((address) => typeof address === 'object')
   const areElsewhere = callers.every(({ socket = undefined, minterSocket = socket }) => minterSocket === undefined)

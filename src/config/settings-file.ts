@@ -35,7 +35,7 @@ export interface SettingsFile {
   /** What can be read in spite of a problem. A proxy that began with a sound file goes on, and has to be found. */
   readonly legibleAt: (at: string) => unknown
   /** `FILE:LINE:COLUMN` of the value, or else of what contains it: an alias or a merge leads elsewhere. */
-  readonly placeOf: (at: string) => string
+  readonly positionOf: (at: string) => string
 }
 
 /** Parsing takes about two seconds for a megabyte, and nothing else happens meanwhile. */
@@ -46,14 +46,14 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
   let document: Document | undefined
   const legibleAt = (at: string): unknown => document?.getIn(at.split('.'))
   const failed = (message: string, source = resolve(path)): SettingsFile => {
-    return { path, content: {}, problem: { at: WHOLE_FILE, source, message }, legibleAt, placeOf: () => path }
+    return { path, content: {}, problem: { at: WHOLE_FILE, source, message }, legibleAt, positionOf: () => path }
   }
   try {
     const { bytes } = await readRegularFile(path, MAX_FILE_BYTES)
     // Imported here, so that a start without a file does not load the parser.
     const { isScalar, LineCounter, parseDocument, visit } = await import('yaml')
     const lines = new LineCounter()
-    const place = (offset = 0) => {
+    const positionAt = (offset = 0) => {
       const { line, col } = lines.linePos(offset)
       return `${path}:${line}:${col}`
     }
@@ -73,21 +73,21 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
       // Its message quotes the text, which may be a secret. Its code does not.
       const found = fault.code.toLowerCase().replaceAll('_', ' ')
       const remedy = 'indent with spaces, and quote values with special characters'
-      return failed(`is not valid YAML here (${found}): ${remedy}`, place(fault.pos[0]))
+      return failed(`is not valid YAML here (${found}): ${remedy}`, positionAt(fault.pos[0]))
     }
     const twin = findTwin({ isScalar, visit }, parsed)
-    if (twin !== undefined) return failed('gives this name twice: keep one', place(twin.range?.[0]))
+    if (twin !== undefined) return failed('gives this name twice: keep one', positionAt(twin.range?.[0]))
     const content: unknown = parsed.toJS() ?? {}
-    if (!isMapping(content)) return failed('is not a mapping: write lines of "key: value"', place())
-    const placeOf = (at: string) => {
+    if (!isMapping(content)) return failed('is not a mapping: write lines of "key: value"', positionAt())
+    const positionOf = (at: string) => {
       const steps = at.match(/[^.[\]]+/g) ?? []
       for (; steps.length > 0; steps.pop()) {
         const node = parsed.getIn(steps, true) as Node | undefined
-        if (node?.range) return place(node.range[0])
+        if (node?.range) return positionAt(node.range[0])
       }
-      return place()
+      return positionAt()
     }
-    return { path, content, problem: undefined, legibleAt, placeOf }
+    return { path, content, problem: undefined, legibleAt, positionOf }
   } catch (error) {
     if (error instanceof FileUnreadable) return failed(error.message)
     // Thrown by `toJS`.

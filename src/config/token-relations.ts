@@ -48,8 +48,8 @@ function reportEndpoint({ tokens, origin, minter, ...rest }: ReadSettings, refus
   const hasContent = tokens.form !== undefined || tokens.json !== undefined || auth === 'form' || auth === 'assertion'
   if (method === 'GET' && hasContent) refuse('tokens.endpoint', 'is a GET, which has no content: write POST or PUT')
   const isSound = (tokens.form === undefined && tokens.json === undefined) || form !== undefined || json !== undefined
-  const places = [path, ...Object.values(form ?? {}), ...Object.values(json ?? {})]
-  const count = places.join('\n').split(ORG_ID_SEGMENT).length - 1
+  const texts = [path, ...Object.values(form ?? {}), ...Object.values(json ?? {})]
+  const count = texts.join('\n').split(ORG_ID_SEGMENT).length - 1
   // A sidecar only keeps the path closed.
   if (isSound && count !== 1 && minter.url === undefined) {
     const found = count === 0 ? 'names the Org nowhere' : 'is not the only place of the Org'

@@ -146,15 +146,15 @@ export function parseEndpoint(text: string): EndpointRoute {
     /^(GET|POST|PUT) (https?:\/\/[^/?#\\\s]+)?((?:\/[\w.~!$&'()*+,=:@{}-]+)+\/?)(\?[\w.~!$&'()*+,;=:@/?%{}-]*)?$/i.exec(
       text,
     )
-  const [, method = '', place, path = '', query = ''] = match ?? []
+  const [, method = '', base, path = '', query = ''] = match ?? []
   const isCall = method !== '' && method === method.toUpperCase()
   const [before = '', after, ...more] = path.split(`/${ORG_ID_SEGMENT}/`)
   const faults = [
     [!isCall, `is not the call of a token endpoint: ${ENDPOINT_EXAMPLE}`],
-    [place?.includes('@'), 'contains a user name or password: tokens.auth says how the App proves itself'],
-    [/[{}]/.test(`${place}${query}`), `has braces in its host or query: ${ORG_ID_SEGMENT} stands in the path`],
+    [base?.includes('@'), 'contains a user name or password: tokens.auth says how the App proves itself'],
+    [/[{}]/.test(`${base}${query}`), `has braces in its host or query: ${ORG_ID_SEGMENT} stands in the path`],
     [
-      place !== undefined && !/[@{}]/.test(place) && !URL.canParse(place),
+      base !== undefined && !/[@{}]/.test(base) && !URL.canParse(base),
       `has a host or port that is none: ${ENDPOINT_EXAMPLE}`,
     ],
     [
@@ -164,7 +164,7 @@ export function parseEndpoint(text: string): EndpointRoute {
     [isCall && !isForwardable(path.replace(ORG_ID_SEGMENT, 'x')), 'has a path with "." or ".." segments'],
   ] as const
   throwFaults(faults)
-  return { method, base: place === undefined ? undefined : new URL(place), path: path + query }
+  return { method, base: base === undefined ? undefined : new URL(base), path: path + query }
 }
 
 /** The names that lead to a member of a JSON object. */

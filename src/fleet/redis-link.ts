@@ -55,11 +55,11 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
     autoSelectFamilyAttemptTimeout: connectTimeoutMs / 2,
     ...(isTls && ({ tls: true, rejectUnauthorized: true, ...(secureContext && { secureContext }) } as const)),
   } as const
-  const place = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port, serverName)
+  const server = address.kind === 'unix' ? { path: address.path } : endpoint(address.host, address.port, serverName)
   // Nodes announce IP addresses unless told otherwise, and certificates of managed clusters have none.
   const nameOfNode = (host: string) => serverName ?? (address.kind === 'tcp' && isIP(host) !== 0 ? address.host : host)
   if (!options.cluster) {
-    const client = createClient({ ...common, socket: { ...place, ...socket }, database: address.database })
+    const client = createClient({ ...common, socket: { ...server, ...socket }, database: address.database })
     // Without a listener, an error ends the process. Each waiter of a command gets the error.
     client.on('error', () => undefined)
     client.on('terminated', onLost)
@@ -67,7 +67,7 @@ export function openLink(options: LinkOptions, connectTimeoutMs: number, onLost:
   }
   const cluster = createCluster({
     // This connection only asks for the nodes. Without a limit of its own, it would wait for a silent server for ever.
-    rootNodes: [{ socket: { ...place, ...socket, socketTimeout: connectTimeoutMs } }],
+    rootNodes: [{ socket: { ...server, ...socket, socketTimeout: connectTimeoutMs } }],
     defaults: { ...common, socket },
     nodeAddressMap: (node) => {
       const portAt = node.lastIndexOf(':')

@@ -2,7 +2,7 @@
 
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { RoutePattern } from '../callers/callers.ts'
-import { hostsAt, type Place } from '../http1/host.ts'
+import { type BoundAddress, hostsAt } from '../http1/host.ts'
 import { targetPrefix } from '../http1/target.ts'
 import type { Secret, SecretHeaders } from '../secret.ts'
 import type { AdmissionRules } from './admission.ts'
@@ -11,7 +11,7 @@ import { fieldRulesBeside, type TokenField } from './fields.ts'
 interface AdmissionSettings {
   readonly baseUrl: URL
   readonly listen: {
-    readonly address: Place | 'off'
+    readonly address: BoundAddress | 'off'
     readonly hosts: readonly string[]
     readonly refuseForwarded: boolean
     readonly callerKeyFile?: { readonly content: Secret } | undefined

@@ -27,16 +27,16 @@ export class RepeatMemory {
   }
 
   /** Returns false if there is no room. No holder may have more than it leaves for others, so that one alone cannot take all. */
-  take(holder: unknown, bytes: number): boolean {
+  hold(holder: unknown, bytes: number): boolean {
     const held = (this.#heldBy.get(holder) ?? 0) + bytes
     this.#freeBytes -= bytes
     this.#heldBy.set(holder, held)
     if (held <= this.#freeBytes) return true
-    this.give(holder, bytes)
+    this.giveBack(holder, bytes)
     return false
   }
 
-  give(holder: unknown, bytes: number): void {
+  giveBack(holder: unknown, bytes: number): void {
     const held = (this.#heldBy.get(holder) ?? 0) - bytes
     this.#freeBytes += bytes
     if (held > 0) this.#heldBy.set(holder, held)
@@ -89,7 +89,7 @@ export class ClientContent implements ContentSource {
   }
 
   /** Hands out the content: in one piece if all of it is here, or else as a stream. Again only if all of it is kept. */
-  take(): Buffer | ContentSource {
+  handOut(): Buffer | ContentSource {
     const isAllKept = this.isComplete && this.#isKept
     assert(isAllKept || !this.#isTaken, 'the content is gone')
     this.#isTaken = true
@@ -116,7 +116,7 @@ export class ClientContent implements ContentSource {
     this.#client.sendContinue()
   }
 
-  /** Resolves when it can be taken for a repeat. */
+  /** Resolves when it can be handed out for a repeat. */
   repeatable(): Promise<void> {
     if (this.isComplete || this.#isWithheld) return Promise.resolve()
     return new Promise((resolve) => {
@@ -130,7 +130,7 @@ export class ClientContent implements ContentSource {
     this.#isKept = false
     this.#isWithheld = false
     if (this.#isGone) this.#here.clear()
-    if (this.#heldBytes > 0) this.#memory.give(this.#holder, this.#heldBytes)
+    if (this.#heldBytes > 0) this.#memory.giveBack(this.#holder, this.#heldBytes)
     this.#heldBytes = 0
   }
 
@@ -145,7 +145,7 @@ export class ClientContent implements ContentSource {
   #hold(bytes: number): boolean {
     const further = bytes - this.#heldBytes
     if (further <= 0) return true
-    if (bytes > this.#memory.mostPerRequest || !this.#memory.take(this.#holder, further)) return false
+    if (bytes > this.#memory.mostPerRequest || !this.#memory.hold(this.#holder, further)) return false
     this.#heldBytes = bytes
     return true
   }

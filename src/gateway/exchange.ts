@@ -14,7 +14,7 @@ import type { ReceivedResponse } from '../http1/response-parser.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import type { OrgId } from '../org-id.ts'
 import { Attempt, type AttemptSink } from '../origin/attempt.ts'
-import type { Origin } from '../origin/origin.ts'
+import type { ConnectionPool } from '../origin/connection-pool.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
 import type { Orgs } from '../token/orgs.ts'
 import { RequestToken, type TokenUser } from '../token/request-token.ts'
@@ -38,7 +38,7 @@ export interface Gateway {
   /** Undefined where no request goes as the bare App. */
   readonly credentials: AppCredentials | undefined
   readonly secretFields: SecretFields
-  readonly origin: Origin
+  readonly pool: ConnectionPool
   readonly baseUrl: URL
   readonly repeatMemory: RepeatMemory
   readonly tunnels: Tunnels
@@ -134,7 +134,7 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
       const taken = this.#credential.take()
       if (taken !== undefined) await taken
       if (this.isOver) return
-      let content = this.#content?.take()
+      let content = this.#content?.handOut()
       while (true) {
         const attempt = this.#newAttempt(content)
         const outcome = await this.#send(attempt)
@@ -157,7 +157,7 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
         await Promise.all([next, this.#content?.repeatable()])
         if (this.isOver) return
         this.record.token = 'replayed'
-        content = this.#content?.take()
+        content = this.#content?.handOut()
       }
     } catch (error) {
       this.#caught(error)
@@ -192,7 +192,7 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
     return new Promise((resolve) => {
       this.#attempt = attempt
       this.#settle = resolve
-      this.#gateway.origin.dispatch(attempt)
+      this.#gateway.pool.dispatch(attempt)
     })
   }
 
@@ -252,8 +252,8 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
     this.record.queued()
   }
 
-  taken({ request }: Attempt): void {
-    request.fields = this.record.taken(this.#request.fields)
+  carried({ request }: Attempt): void {
+    request.fields = this.record.carried(this.#request.fields)
   }
 
   authorize(): string | Promise<string> {

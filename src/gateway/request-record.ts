@@ -28,7 +28,7 @@ export class RequestRecord {
   /** The head was received. */
   readonly startedAt: number
   /** A connection to the service took the current attempt. Undefined while it waits for one. */
-  takenAt: number | undefined
+  carriedAt: number | undefined
   /** The response head of the current attempt was received. */
   respondedAt: number | undefined
   /** The waits for the service before this attempt. */
@@ -76,14 +76,14 @@ export class RequestRecord {
   }
 
   /** A connection has the attempt, or it has its token there, or another connection has it. Returns `fields`, with the id of the span. */
-  taken(fields: readonly string[]): readonly string[] {
-    this.takenAt = clock.now()
+  carried(fields: readonly string[]): readonly string[] {
+    this.carriedAt = clock.now()
     return this.#spans?.attemptBegan(fields) ?? fields
   }
 
   /** The attempt has to wait for a connection. */
   queued(): void {
-    this.takenAt = undefined
+    this.carriedAt = undefined
   }
 
   responded(): void {
@@ -93,7 +93,7 @@ export class RequestRecord {
   /** The client does not get this answer, or failure: another attempt follows. */
   attemptEnded(outcome: number | string): void {
     this.waitedMs = waitedForServiceMs(this, clock.now())
-    this.takenAt = undefined
+    this.carriedAt = undefined
     this.respondedAt = undefined
     this.#spans?.attemptEnded(outcome)
   }
@@ -141,8 +141,8 @@ export function wasNotKept({ repeat, status }: RequestRecord): boolean {
  * While a connection had the request: to its response head, or to its failure. If the service has not answered the last time, until then.
  * Monotonic milliseconds.
  */
-export function waitedForServiceMs({ takenAt, respondedAt, waitedMs }: RequestRecord, until: number): number {
-  return takenAt === undefined ? waitedMs : waitedMs + (respondedAt ?? until) - takenAt
+export function waitedForServiceMs({ carriedAt, respondedAt, waitedMs }: RequestRecord, until: number): number {
+  return carriedAt === undefined ? waitedMs : waitedMs + (respondedAt ?? until) - carriedAt
 }
 
 export interface TunnelEnd {

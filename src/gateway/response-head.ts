@@ -58,7 +58,7 @@ export class ResponseHead {
       const end = at + name.length + value.length + BESIDE_FIELD
       if (kind === 'connection') connection += connection === '' ? value : `,${value}`
       const isDropped = kind === 'connection' || kind === 'dropped' || dropped?.has(name.toLowerCase()) === true
-      const passed = isDropped ? undefined : kind === 'plain' ? value : this.#take(kind, value)
+      const passed = isDropped ? undefined : kind === 'plain' ? value : this.#interpret(kind, value)
       if (passed !== value) {
         text += lines.slice(from, at)
         if (passed !== undefined) text += `${name}: ${passed}\r\n`
@@ -72,7 +72,7 @@ export class ResponseHead {
   }
 
   /** Fields that mean something to this gateway. Returns the value that goes on; undefined if the field does not. */
-  #take(kind: ResponseFieldKind, value: string): string | undefined {
+  #interpret(kind: ResponseFieldKind, value: string): string | undefined {
     switch (kind) {
       case 'content-length':
         // They must not state one (RFC 9110 §8.6).

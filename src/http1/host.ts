@@ -42,13 +42,13 @@ function canonical(name: string): string {
 export const HOSTS_ON_SOCKET = new HostList(['*', ''])
 
 /** Where somebody listens. */
-export type Place = { readonly kind: 'tcp'; readonly host: string } | { readonly kind: 'unix' }
+export type BoundAddress = { readonly kind: 'tcp'; readonly host: string } | { readonly kind: 'unix' }
 
 /** The names accepted at this place, with `further` ones. */
-export function hostsAt(place: Place | 'off', further: readonly string[]): HostList {
-  if (place === 'off') return new HostList([...LOOPBACK_NAMES, ...further])
-  if (place.kind === 'unix') return HOSTS_ON_SOCKET
-  const host = place.host.includes(':') ? `[${place.host}]` : place.host // as clients write it
+export function hostsAt(address: BoundAddress | 'off', further: readonly string[]): HostList {
+  if (address === 'off') return new HostList([...LOOPBACK_NAMES, ...further])
+  if (address.kind === 'unix') return HOSTS_ON_SOCKET
+  const host = address.host.includes(':') ? `[${address.host}]` : address.host // as clients write it
   return new HostList([...LOOPBACK_NAMES, host, ...further])
 }
 

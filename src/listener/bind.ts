@@ -42,7 +42,7 @@ const NO_IPV6: readonly unknown[] = ['EADDRNOTAVAIL', 'EAFNOSUPPORT']
  * Call it in the `connection` event, and remember the result. Once a peer has reset, the system no longer knows its address,
  * but its bytes can still be read. Such a peer is `unknown`: close its connection.
  */
-export function placeOfPeer(socket: Socket, accepted: ListenAddress['kind']): 'here' | 'elsewhere' | 'unknown' {
+export function locationOfPeer(socket: Socket, accepted: ListenAddress['kind']): 'here' | 'elsewhere' | 'unknown' {
   if (accepted === 'unix') return 'here'
   const address = socket.remoteAddress
   if (address === undefined) return 'unknown'

@@ -3,7 +3,7 @@
 import { createServer, type Server, type Socket } from 'node:net'
 import type { Caller } from '../callers/callers.ts'
 import * as clock from '../clock.ts'
-import { type Bound, bind, type ListenAddress, placeOfPeer } from './bind.ts'
+import { type Bound, bind, type ListenAddress, locationOfPeer } from './bind.ts'
 import { ClientConnection, type ConnectionOwner, type ConnectionSource, type WaitLimits } from './client-connection.ts'
 import { LastWrites } from './client-response.ts'
 import { ConnectionLimit } from './connection-limit.ts'
@@ -59,7 +59,7 @@ export class Listener implements ConnectionOwner {
     if (options.tls.certFile !== undefined) {
       this.tls = new ListenerTls(options.tls, options.headersTimeoutMs, options.maxConnections, {
         opened: (socket, carrier, certificate) =>
-          this.#open(socket, { isLocal: placeOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
+          this.#open(socket, { isLocal: locationOfPeer(carrier, 'tcp') === 'here', certificate, carrier }),
         handshakeFailed: (failure) => options.observer.handshakeFailed(failure),
       })
     }
@@ -136,9 +136,9 @@ export class Listener implements ConnectionOwner {
     const { address } = this.options
     const isOnSocket = callerSocket !== undefined || (address !== 'off' && address.kind === 'unix')
     return createServer(SOCKETS, (socket) => {
-      const place = placeOfPeer(socket, isOnSocket ? 'unix' : 'tcp')
-      const isLocal = place === 'here'
-      if (place === 'unknown' || !this.#hasRoom(isLocal)) {
+      const location = locationOfPeer(socket, isOnSocket ? 'unix' : 'tcp')
+      const isLocal = location === 'here'
+      if (location === 'unknown' || !this.#hasRoom(isLocal)) {
         socket.destroy()
       } else if (isOnSocket || this.tls === undefined) {
         this.#open(socket, { isLocal, isOnSocket, callerSocket, carrier: socket })

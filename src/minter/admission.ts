@@ -14,7 +14,7 @@ import { gatherFields } from '../gateway/fields.ts'
 import type { RequestHead } from '../http1/request-parser.ts'
 import type { OrgId } from '../org-id.ts'
 
-export interface AdmittedTokenRequest extends Pick<Admitted, 'verdict' | 'hasContent' | 'expectsContinue'> {
+export interface AdmittedSidecarRequest extends Pick<Admitted, 'verdict' | 'hasContent' | 'expectsContinue'> {
   readonly orgId: OrgId
   readonly caller: Caller
 }
@@ -22,12 +22,12 @@ export interface AdmittedTokenRequest extends Pick<Admitted, 'verdict' | 'hasCon
 export const tokenTarget = (org: OrgId): string => `/v1/orgs/${encodeURIComponent(org)}/token`
 
 /** Of a `POST` of a `tokenTarget`. Whoever gets a token is a caller. */
-export function admitTokenRequest(
+export function admitSidecarRequest(
   head: RequestHead,
   rules: AdmissionRules,
   peer: Peer,
   verified?: Caller | CallerRefusal,
-): AdmittedTokenRequest | Exclude<Admission, Admitted> {
+): AdmittedSidecarRequest | Exclude<Admission, Admitted> {
   const found = gatherFields(head.rawFields)
   const caller = senderOf(head, found, rules, peer, verified)
   if (caller === undefined) return refuse('caller_refused')

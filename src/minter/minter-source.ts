@@ -90,10 +90,10 @@ export class MinterSource implements TokenSource {
   #read({ status, fields, content }: WholeResponse, startedAt: number): AccessToken | TokenError {
     const answer = readAnswer(status, content)
     if (answer === undefined) return this.#lost(`answered ${status} without what a minter answers`)
-    return 'token' in answer ? this.#take(answer, startedAt) : this.#refusal(answer, status, fields)
+    return 'token' in answer ? this.#tokenOf(answer, startedAt) : this.#refusal(answer, status, fields)
   }
 
-  #take(given: GivenToken, startedAt: number): AccessToken {
+  #tokenOf(given: GivenToken, startedAt: number): AccessToken {
     const now = clock.now()
     // Its age was true at some instant of the call, and is rounded; and no token may be used past its stated end.
     const mintedAt = now - Math.max(0, given.ageMs - ROUNDING_MS)

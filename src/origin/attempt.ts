@@ -13,7 +13,7 @@ export interface AttemptSink {
    * A connection has the attempt: what it waits for now, it waits for the service. Told again when a token has come that it awaited
    * there, and when it goes to another connection, unsent.
    */
-  taken?(attempt: Attempt): void
+  carried?(attempt: Attempt): void
   /**
    * The attempt has a connection. Returns the lines of the fields with secrets; undefined if they are among the fields. The
    * request is written next, or when the promise has resolved: the attempt keeps its connection until then.
@@ -63,12 +63,12 @@ export interface OriginRequest {
 }
 
 /** Holds an attempt: the queue of a full pool, or a connection. */
-export interface AttemptPlace {
+export interface AttemptHolder {
   abort(attempt: Attempt, reason: Error): void
 }
 
 /** What an attempt asks of its connection. */
-export interface AttemptConnection extends AttemptPlace {
+export interface AttemptConnection extends AttemptHolder {
   resume(): void
   holdResponse(): void
   releaseResponse(): void
@@ -89,7 +89,7 @@ export class Attempt {
   /** Undefined if there is none, and once content in memory has been written: the response may go on for hours. */
   content: Buffer | ContentSource | undefined
   /** Undefined before the attempt is dispatched and after it has ended. */
-  place: AttemptPlace | AttemptConnection | undefined
+  holder: AttemptHolder | AttemptConnection | undefined
   /** When it had to wait, as if it had waited all the time: running time. */
   queuedAt = 0
   /** So long it has waited for connections before. */
@@ -109,12 +109,12 @@ export class Attempt {
 
   /** Ends the attempt. `attemptFailed` is its last event. */
   abort(reason: Error): void {
-    this.place?.abort(this, reason)
+    this.holder?.abort(this, reason)
   }
 
   /** More content is wanted, if the response has not ended meanwhile. */
   resume(): void {
-    if (this.place !== undefined && 'resume' in this.place) this.place.resume()
+    if (this.holder !== undefined && 'resume' in this.holder) this.holder.resume()
   }
 
   /** To be called from `responseHead`: nothing behind the head is told until one of the next three is called. */
@@ -137,7 +137,7 @@ export class Attempt {
   }
 
   get #connection(): AttemptConnection {
-    assert(this.place !== undefined && 'holdResponse' in this.place)
-    return this.place
+    assert(this.holder !== undefined && 'holdResponse' in this.holder)
+    return this.holder
   }
 }

@@ -4,7 +4,7 @@ import * as clock from '../clock.ts'
 import { OriginError } from '../errors.ts'
 import type { ReceivedResponse, WholeResponse } from '../http1/response-parser.ts'
 import { Attempt, type AttemptSink, type OriginRequest } from './attempt.ts'
-import type { Origin } from './origin.ts'
+import type { ConnectionPool } from './connection-pool.ts'
 
 const MAX_CONTENT_BYTES = 64 * 1024
 /** An error says most by its status. Of its content, as much is read as comes in this time. */
@@ -22,7 +22,7 @@ export interface CallRequest extends Pick<OriginRequest, 'method' | 'target' | '
 }
 
 /** Sends a request, once. Rejects with an `OriginError`, or with another error if the fault is ours. */
-export function call(origin: Origin, request: CallRequest, timeoutMs: number): Promise<WholeResponse> {
+export function call(pool: ConnectionPool, request: CallRequest, timeoutMs: number): Promise<WholeResponse> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
     let length = 0
@@ -69,6 +69,6 @@ export function call(origin: Origin, request: CallRequest, timeoutMs: number): P
       },
     }
     const attempt = new Attempt(request, request.content, sink)
-    origin.dispatch(attempt)
+    pool.dispatch(attempt)
   })
 }

@@ -13,7 +13,7 @@ import { originError } from './origin-failure.ts'
 import { isJoined, type RequestContent, writeRequest } from './request-writer.ts'
 
 /** What a connection tells and asks the pool that it belongs to. */
-export interface ConnectionPool {
+export interface Pool {
   /** For the reads of all tunnels: each copies what it has read, and an idle one holds no memory. */
   readonly tunnelBuffer: Buffer
   /** For the next read of any connection that has none. */
@@ -58,7 +58,7 @@ const MULTIPLE_CHOICES = 300
  * - `#detach`: nobody is told, and the socket stays open.
  */
 export class Connection implements AttemptConnection, ResponseEvents {
-  readonly #pool: ConnectionPool
+  readonly #pool: Pool
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
   #socket: Socket | undefined
@@ -104,7 +104,7 @@ export class Connection implements AttemptConnection, ResponseEvents {
   #progressedAt = 0
 
   /** Opens the connection for its first attempt. */
-  constructor(connector: Connector, pool: ConnectionPool, first: Attempt, retiresAt: number) {
+  constructor(connector: Connector, pool: Pool, first: Attempt, retiresAt: number) {
     this.#pool = pool
     this.retiresAt = retiresAt
     this.#parser = new ResponseParser(this)
@@ -139,7 +139,7 @@ export class Connection implements AttemptConnection, ResponseEvents {
    * Sends the request of `attempt`, after a look at the connection: bytes or an end may wait on it that the event loop has not
    * read yet. Written before that, the request would get these bytes for its response.
    */
-  take(attempt: Attempt): void {
+  carry(attempt: Attempt): void {
     attempt.isReused = true
     this.#hold(attempt)
     this.#pool.look(this)
@@ -148,8 +148,8 @@ export class Connection implements AttemptConnection, ResponseEvents {
   #hold(attempt: Attempt): void {
     assert(this.attempt === undefined && !this.#isClosed)
     this.attempt = attempt
-    attempt.place = this
-    attempt.sink.taken?.(attempt)
+    attempt.holder = this
+    attempt.sink.carried?.(attempt)
     this.#progress = undefined
   }
 
@@ -172,14 +172,14 @@ export class Connection implements AttemptConnection, ResponseEvents {
       const lines = await awaited
       // The connection was idle, like one that is reused: what waits on it is seen first.
       await onceRead()
-      if (attempt.place !== this) return
+      if (attempt.holder !== this) return
       this.#awaiting = undefined
       if (this.#isClosed) return this.#pool.dispatch(attempt)
       attempt.isReused = true
-      attempt.sink.taken?.(attempt)
+      attempt.sink.carried?.(attempt)
       this.#write(attempt, lines)
     } catch (error) {
-      if (attempt.place === this) this.abort(attempt, error as Error)
+      if (attempt.holder === this) this.abort(attempt, error as Error)
     }
   }
 
@@ -338,7 +338,7 @@ export class Connection implements AttemptConnection, ResponseEvents {
   discardResponse(): void {
     const { attempt } = this
     assert(attempt !== undefined && this.#response !== undefined)
-    attempt.place = undefined
+    attempt.holder = undefined
     this.#isDiscarding = true
     this.#progress = undefined
     if (!this.#persists) this.#close()
@@ -422,7 +422,7 @@ export class Connection implements AttemptConnection, ResponseEvents {
       this.#detach()
       this.#pool.returned(this)
     } else this.#close()
-    attempt.place = undefined
+    attempt.holder = undefined
     attempt.sink.attemptFailed(attempt, reason)
   }
 
@@ -433,14 +433,14 @@ export class Connection implements AttemptConnection, ResponseEvents {
     const isAwaiting = attempt !== undefined && attempt === this.#awaiting
     const isUnsent = !isAwaiting && attempt?.isReused === true && !attempt.isSent
     this.#close(isUnsent ? attempt : undefined)
-    if (isAwaiting) attempt.place = this
+    if (isAwaiting) attempt.holder = this
     else if (!isUnsent && !isDiscarding) attempt?.sink.attemptFailed(attempt, reason)
   }
 
   #detach(): Attempt | undefined {
     const { attempt } = this
     this.attempt = undefined
-    if (attempt !== undefined) attempt.place = undefined
+    if (attempt !== undefined) attempt.holder = undefined
     this.#content?.detach()
     this.#content = undefined
     this.#response = undefined

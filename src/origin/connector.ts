@@ -26,13 +26,13 @@ export interface ConnectorOptions {
   /** Replaces the CA certificates of the runtime. Read for each connection, because a reload may change it. */
   readonly secureContext?: SecureContext | undefined
   /** Undefined for direct connections. */
-  readonly tunnel?: ProxyRoute | undefined
+  readonly outboundProxy?: OutboundProxy | undefined
   /** Finds the addresses of the host. */
   readonly lookup?: LookupFunction | undefined
 }
 
 /** The way through a proxy. */
-export interface ProxyRoute {
+export interface OutboundProxy {
   /** Host and port of the proxy, for people. */
   readonly proxy: string
   /** As `Connector.open` does. */
@@ -79,7 +79,7 @@ export class Connector {
     mayBecomeTunnel: boolean,
     done: (result: Socket | OriginError, carrier?: Socket) => void,
   ): () => void {
-    const { tunnel, connectTimeoutMs } = this.#options
+    const { outboundProxy, connectTimeoutMs } = this.#options
     let giveUpOpening = () => {}
     let socket: Socket | undefined
     let isOver = false
@@ -102,12 +102,12 @@ export class Connector {
       // If the peer closes during the TLS handshake, `close` is the only event.
       secure.once('close', () => finish(endedInHandshake()))
     }
-    const timer = clock.after(connectTimeoutMs, () => finish(tooLate(tunnel)))
+    const timer = clock.after(connectTimeoutMs, () => finish(tooLate(outboundProxy)))
     const secureCarrier = (carrier: Socket | Error) => {
       if (carrier instanceof Error) finish(carrier)
       else handshake(this.#secure({ socket: carrier, host: this.#host }), carrier)
     }
-    if (tunnel !== undefined) giveUpOpening = tunnel.open(this.#isSecure ? secureCarrier : finish)
+    if (outboundProxy !== undefined) giveUpOpening = outboundProxy.open(this.#isSecure ? secureCarrier : finish)
     else if (!this.#isSecure) giveUpOpening = this.#connect((route) => net.connect(route), finish, reader)
     else if (mayBecomeTunnel) giveUpOpening = this.#connect((route) => net.connect(route), secureCarrier)
     else {
@@ -165,8 +165,8 @@ function endedInHandshake(): OriginError {
   return new OriginError('connection_terminated', 'closed while connecting', { hint })
 }
 
-function tooLate(tunnel: ProxyRoute | undefined): OriginError {
-  const way = tunnel === undefined ? '' : ` through the proxy on the way, ${tunnel.proxy},`
+function tooLate(outboundProxy: OutboundProxy | undefined): OriginError {
+  const way = outboundProxy === undefined ? '' : ` through the proxy on the way, ${outboundProxy.proxy},`
   const hint = `TCP and TLS with the service${way} took longer than origin.connectTimeout.`
   return new OriginError('connection_timeout', 'no connection in time', { hint })
 }

@@ -65,13 +65,13 @@ export class Traces implements Tracing {
   readonly #options: TracesOptions
   readonly #provider: TracerProvider
   readonly #tracer: Tracer
-  readonly #place: Place
+  readonly #server: UrlServer
   readonly #mints = new LRUCache<string, readonly EndedMint[]>({ max: MAX_ORGS })
 
   constructor(options: TracesOptions) {
     const { endpoint, baseUrl, version, lookup } = options
     this.#options = options
-    this.#place = placeOf(baseUrl)
+    this.#server = serverOf(baseUrl)
     this.queue = new SpanQueue(
       new OTLPTraceExporter({
         url: endpoint.href,
@@ -120,7 +120,7 @@ export class Traces implements Tracing {
     const parent = trace.setSpan(ROOT_CONTEXT, request)
     const span = this.#start(nameOf(record), SpanKind.CLIENT, clock.now(), parent)
     setMethod(span, record)
-    setUrl(span, this.#place, flat(this.#place.prefix + record.path.slice(0, MAX_PATH)))
+    setUrl(span, this.#server, flat(this.#server.prefix + record.path.slice(0, MAX_PATH)))
     return span
   }
 
@@ -135,7 +135,7 @@ export class Traces implements Tracing {
     span.setAttribute('http.request.method', method)
     span.setAttribute('oap.org', org)
     span.setAttribute('oap.mint.reason', reason)
-    setUrl(span, placeOf(new URL(url)), url)
+    setUrl(span, serverOf(new URL(url)), url)
     if (error !== undefined) markFailed(span, error.code)
     span.end(epochOf(endedAt))
     const mints = this.#mints.get(org)?.slice(1 - MAX_MINTS) ?? []
@@ -223,10 +223,10 @@ class Trace implements RequestTrace {
   }
 }
 
-type Place = ReturnType<typeof placeOf>
+type UrlServer = ReturnType<typeof serverOf>
 
 /** The socket of a minter has no host, and no port. */
-function placeOf({ hostname, port, protocol, origin, pathname }: URL) {
+function serverOf({ hostname, port, protocol, origin, pathname }: URL) {
   const usual = protocol === 'https:' ? 443 : 80
   return {
     address: hostname.replace(/^\[|\]$/g, ''),
@@ -235,7 +235,7 @@ function placeOf({ hostname, port, protocol, origin, pathname }: URL) {
   }
 }
 
-function setUrl(span: Span, { address, port }: Place, url: string): void {
+function setUrl(span: Span, { address, port }: UrlServer, url: string): void {
   if (address !== '') span.setAttribute('server.address', address).setAttribute('server.port', port)
   span.setAttribute('url.full', url)
 }

@@ -1,6 +1,6 @@
 /** Connections to a scripted origin, without a proxy around them. */
 
-import { Origin, type OriginOptions } from '../../src/origin/origin.ts'
+import { ConnectionPool, type PoolOptions } from '../../src/origin/connection-pool.ts'
 import { certificate } from './certificates.ts'
 import { type Origin as Server, startOrigin } from './origin.ts'
 import type { OriginConnection, OriginScript } from './origin-connection.ts'
@@ -10,17 +10,17 @@ import { Recorder, type Sent } from './recorder.ts'
 export const FRESH = { needsNewConnection: true }
 
 export class OriginPool implements AsyncDisposable {
-  readonly origin: Origin
+  readonly pool: ConnectionPool
   readonly server: Server
 
-  constructor(origin: Origin, server: Server) {
-    this.origin = origin
+  constructor(pool: ConnectionPool, server: Server) {
+    this.pool = pool
     this.server = server
   }
 
   send(target: string, request: Sent = {}): Recorder {
     const recorder = new Recorder({ ...request, target })
-    this.origin.dispatch(recorder.attempt)
+    this.pool.dispatch(recorder.attempt)
     return recorder
   }
 
@@ -41,20 +41,17 @@ export class OriginPool implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.origin.close()
+    this.pool.close()
     await this.server[Symbol.asyncDispose]()
   }
 }
 
 /** TLS if a CA is given. */
-export async function startOriginPool(
-  script?: OriginScript,
-  options: Partial<OriginOptions> = {},
-): Promise<OriginPool> {
+export async function startOriginPool(script?: OriginScript, options: Partial<PoolOptions> = {}): Promise<OriginPool> {
   const server = await startOrigin(script, options.secureContext === undefined ? {} : { tls: certificate('localhost') })
   const baseUrl = new URL(server.url)
   const basis = { baseUrl, connections: 8, connectTimeoutMs: 5_000, keepAliveTimeoutMs: 600_000 }
-  return new OriginPool(new Origin({ ...basis, ...options }), server)
+  return new OriginPool(new ConnectionPool({ ...basis, ...options }), server)
 }
 
 /** Answers with the target, when the test releases it. */

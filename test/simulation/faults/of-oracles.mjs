@@ -11,7 +11,11 @@ export const OF_ORACLES = [
     name: 'kept content is not given back',
     oracle: 'all is given back',
     edits: [
-      ['gateway/client-content.ts', 'if (this.#heldBytes > 0) this.#memory.give(this.#holder, this.#heldBytes)', ''],
+      [
+        'gateway/client-content.ts',
+        'if (this.#heldBytes > 0) this.#memory.giveBack(this.#holder, this.#heldBytes)',
+        '',
+      ],
     ],
   },
   {
@@ -23,7 +27,11 @@ export const OF_ORACLES = [
     name: 'a free connection calls nobody',
     oracle: 'nobody waits beside a free connection',
     edits: [
-      ['origin/origin.ts', `this.#idle.push(connection)\n      this.#serveNext()`, 'this.#idle.push(connection)'],
+      [
+        'origin/connection-pool.ts',
+        `this.#idle.push(connection)\n      this.#serveNext()`,
+        'this.#idle.push(connection)',
+      ],
     ],
   },
   {
@@ -105,7 +113,7 @@ export const OF_ORACLES = [
   {
     name: 'a timer outlives its pool',
     oracle: 'no timer is left',
-    edits: [['origin/origin.ts', 'this.#sweep?.cancel()', '']],
+    edits: [['origin/connection-pool.ts', 'this.#sweep?.cancel()', '']],
   },
   {
     name: 'a connection is dropped, not closed',

@@ -6,7 +6,7 @@ export const OWN = [
     name: 'an Org at its share of the connections holds up the Orgs behind it',
     edits: [
       [
-        'origin/origin.ts',
+        'origin/connection-pool.ts',
         'return this.#waiting.find(({ request }) => request.org !== first.request.org)',
         'return undefined',
       ],
@@ -16,7 +16,7 @@ export const OWN = [
     name: 'a connection that closes gives its place to nobody',
     edits: [
       [
-        'origin/origin.ts',
+        'origin/connection-pool.ts',
         `    if (unsent !== undefined) this.dispatch(unsent)
     this.#serveNext()
 `,
@@ -82,7 +82,7 @@ export const OWN = [
   },
   {
     name: 'memory for content that has no room is taken all the same',
-    edits: [['gateway/client-content.ts', '    this.give(holder, bytes)\n    return false', '    return false']],
+    edits: [['gateway/client-content.ts', '    this.giveBack(holder, bytes)\n    return false', '    return false']],
   },
   {
     name: 'a rejection whose content never ends keeps its connection',

@@ -35,10 +35,10 @@ test('requests are counted by method and status; methods that clients invent sha
 
 test('the time of the service, and the overhead: the rest of a request, but not of a WebSocket', async () => {
   const { value } = await measured([
-    { startedAt: 0, takenAt: 2, respondedAt: 102, endedAt: 103 },
-    { startedAt: 0, takenAt: 4, respondedAt: undefined, endedAt: 504 }, // never answered
-    { startedAt: 0, takenAt: undefined, respondedAt: undefined, endedAt: 8 }, // refused
-    { startedAt: 0, takenAt: 0, respondedAt: 0, endedAt: 1_000, status: 101 },
+    { startedAt: 0, carriedAt: 2, respondedAt: 102, endedAt: 103 },
+    { startedAt: 0, carriedAt: 4, respondedAt: undefined, endedAt: 504 }, // never answered
+    { startedAt: 0, carriedAt: undefined, respondedAt: undefined, endedAt: 8 }, // refused
+    { startedAt: 0, carriedAt: 0, respondedAt: 0, endedAt: 1_000, status: 101 },
   ])
   expect(value('oap_service_response_seconds_sum')).toBeCloseTo(0.1, 9)
   expect(value('oap_service_response_seconds_count')).toBe(2)

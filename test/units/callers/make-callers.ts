@@ -1,6 +1,6 @@
 /** Callers with their real key sets, without a proxy. */
 
-import { keySetDownload } from '../../../src/app/origin.ts'
+import { keySetDownload } from '../../../src/app/pools.ts'
 import { Caller, type CallerRefusal, type CallerRule, Callers } from '../../../src/callers/callers.ts'
 import { KeySets } from '../../../src/callers/key-sets.ts'
 import { Secret } from '../../../src/secret.ts'

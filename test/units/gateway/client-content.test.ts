@@ -61,7 +61,7 @@ test.each([1, 1_024, 8_000])('%i octets, request after request on one connection
   const memory = new RepeatMemory(length)
   const see = (content: ClientContent) => {
     void Promise.resolve().then(() => {
-      seen.push([String(content.take()), content.isComplete, content.receivedBytes])
+      seen.push([String(content.handOut()), content.isComplete, content.receivedBytes])
       content.dropKept()
     })
   }
@@ -83,7 +83,7 @@ test.each(['Content-Length: 6', 'Transfer-Encoding: chunked'])(
     await using served = await receiving(new RepeatMemory(10, 20), (content) => {
       contents.push(content)
       let text = ''
-      content.take()
+      content.handOut()
       content.streamTo({
         write: (chunk) => {
           text += chunk.toString()
@@ -116,7 +116,7 @@ test('a writer that ends while it writes: the rest of the content is read all th
       void gate.pass()
       return false
     }
-    content.take()
+    content.handOut()
     content.streamTo({ write, end: () => undefined })
   })
   const raw = head('POST / HTTP/1.1', 'Host: x', 'Content-Length: 6')
@@ -131,10 +131,10 @@ test('memory for repeats: one holder gets half of it at most, and leaves room fo
   const memory = new RepeatMemory(1, 100)
   const fill = (holder: string) => {
     let bytes = 0
-    while (memory.take(holder, 1)) bytes += 1
+    while (memory.hold(holder, 1)) bytes += 1
     return bytes
   }
   expect(['a', 'b', 'c'].map(fill)).toEqual([50, 25, 12])
-  memory.give('a', 50)
+  memory.giveBack('a', 50)
   expect([fill('b'), fill('d')]).toEqual([19, 22])
 })

@@ -21,7 +21,7 @@ function later() {
 function sendAwaiting(pool: OriginPool, token: Promise<string>) {
   const recorder = new Recorder({ target: '/awaiting', method: 'POST' })
   recorder.token = token
-  pool.origin.dispatch(recorder.attempt)
+  pool.pool.dispatch(recorder.attempt)
   return recorder
 }
 
@@ -103,7 +103,7 @@ test.each(['no token comes', 'its client leaves'])(
     if (end === 'no token comes') token.fail(new Error(end))
     else sent.attempt.abort(new Error(end))
     expect((await sent.failed()).message).toBe(end)
-    expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 1, free: 1, pending: 0 })
     await pool.send('/2').ended()
     token.bring(TOKEN)
     await pool.send('/3').ended()

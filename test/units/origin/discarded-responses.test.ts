@@ -28,7 +28,7 @@ test.each<[string, OriginScript]>([
   const first = await discarded(pool, '/1')
   first.attempt.abort(new Error('too late'))
   const second = await discarded(pool, '/2')
-  await eventually(() => pool.origin.stats.free === 1 || undefined, 'a free connection')
+  await eventually(() => pool.pool.stats.free === 1 || undefined, 'a free connection')
   expect(pool.server.connections).toHaveLength(1)
   expect([first.told, second.told]).toEqual([
     ['connected', 'head'],
@@ -45,6 +45,6 @@ test.each<[string, OriginScript]>([
   await using pool = await startOriginPool(script)
   const recorder = await discarded(pool, '/')
   await pool.left(pool.connectionOf('/'), 5_000)
-  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
   expect(recorder.told).toEqual(['connected', 'head'])
 })

@@ -10,7 +10,7 @@ import { createServer, type Server, type Socket } from 'node:net'
 import { createSecureContext, createServer as createTlsServer } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import type { ContentSource, ContentWriter } from '../../../src/origin/attempt.ts'
-import { Origin } from '../../../src/origin/origin.ts'
+import { ConnectionPool } from '../../../src/origin/connection-pool.ts'
 import { CA_FILE, certificate } from '../../support/certificates.ts'
 import { listening } from '../../support/listening.ts'
 import { Recorder } from '../../support/recorder.ts'
@@ -44,7 +44,7 @@ async function meet(isSecure: boolean, fields: { readonly contentLength?: number
   const server: Server = isSecure ? createTlsServer(certificate('localhost')) : createServer()
   const { port, [Symbol.asyncDispose]: stop } = await listening(server, isSecure ? 'localhost' : '127.0.0.1')
   const secureContext = createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') })
-  const origin = new Origin({
+  const origin = new ConnectionPool({
     baseUrl: new URL(isSecure ? `https://localhost:${port}` : `http://127.0.0.1:${port}`),
     connections: 1,
     connectTimeoutMs: 5_000,
@@ -94,7 +94,7 @@ test('an answer on a connection that stays open ends the upload, too', async () 
   service.write(EARLY)
   await recorder.ended()
   expect(upload.isDetached).toBe(true)
-  expect(recorder.attempt.place).toBeUndefined()
+  expect(recorder.attempt.holder).toBeUndefined()
   // The rest of the content must not be read as the next request.
   expect(meeting.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
 })
@@ -104,7 +104,7 @@ test('an aborted upload ends', async () => {
   const { recorder, upload } = meeting
   recorder.attempt.abort(new Error('given up'))
   expect((await recorder.failed()).message).toBe('given up')
-  expect([upload.isDetached, recorder.attempt.place]).toEqual([true, undefined])
+  expect([upload.isDetached, recorder.attempt.holder]).toEqual([true, undefined])
 })
 
 describe.each([

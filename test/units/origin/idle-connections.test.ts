@@ -20,7 +20,7 @@ test.each([
   await pool.left(pool.connectionOf('/'))
   expect(performance.now() - freeAt).toBeGreaterThan(keptMs - 100)
   expect(performance.now() - freeAt).toBeLessThan(keptMs + 1_900)
-  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
 })
 
 test.each([
@@ -31,7 +31,7 @@ test.each([
 ])('%s: %s leaves no time to use it again', async (...fields) => {
   await using pool = await startOriginPool(announcing(...fields))
   await pool.send('/1').ended()
-  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
   await pool.left(pool.connectionOf('/1'))
   await pool.send('/2').ended()
   expect(pool.server.connections).toHaveLength(2)
@@ -42,11 +42,11 @@ test('a connection past its time is not used again, even before it is closed', a
   await pool.send('/1').ended()
   // Nothing runs meanwhile, so the timer does not close it either.
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_001)
-  expect(pool.origin.stats.free).toBe(1)
+  expect(pool.pool.stats.free).toBe(1)
   await pool.send('/2').ended()
   expect(pool.connectionOf('/2')).not.toBe(pool.connectionOf('/1'))
   await pool.left(pool.connectionOf('/1'))
-  expect(pool.origin.stats).toMatchObject({ connected: 1, free: 1 })
+  expect(pool.pool.stats).toMatchObject({ connected: 1, free: 1 })
 })
 
 test.each([
@@ -72,10 +72,10 @@ test('a connection lives for 80 to 100 percent of its longest age', async () => 
   await Promise.all(Array.from({ length: 7 }, (_, i) => pool.send(`/${i}`).ended()))
   block(4_200)
   const { attempt } = await pool.send('/again').ended()
-  expect([attempt.isReused, pool.origin.stats.connected]).toEqual([true, 7])
+  expect([attempt.isReused, pool.pool.stats.connected]).toEqual([true, 7])
   block(maxConnectionAgeMs - 4_200)
   await pool.send('/later').ended()
-  expect(pool.origin.stats.connected).toBe(1)
+  expect(pool.pool.stats.connected).toBe(1)
 })
 
 test.each([
@@ -89,7 +89,7 @@ test.each([
   const connection = pool.connectionOf('/1')
   connection?.write(bytes)
   await pool.left(connection)
-  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
   expect((await pool.send('/2').ended()).content.toString()).toBe('good')
   expect(pool.connectionOf('/2')).not.toBe(connection)
 })

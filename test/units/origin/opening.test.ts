@@ -7,7 +7,7 @@ import { setTimeout } from 'node:timers/promises'
 import { createSecureContext, type TLSSocket } from 'node:tls'
 import { describe, expect, test } from 'vitest'
 import { call } from '../../../src/origin/call.ts'
-import { Origin } from '../../../src/origin/origin.ts'
+import { ConnectionPool } from '../../../src/origin/connection-pool.ts'
 import { CA_FILE, certificate } from '../../support/certificates.ts'
 import { openDeadEnd } from '../../support/dead-end.ts'
 import { listening } from '../../support/listening.ts'
@@ -114,13 +114,13 @@ describe('the end of all connections', () => {
     const connecting = pool.send('/connecting')
     const waiting = pool.send('/waiting')
     const fresh = pool.send('/fresh', FRESH)
-    pool.origin.close()
+    pool.pool.close()
     for (const recorder of [underWay, connecting, waiting, fresh]) {
       expect(recorder.told.at(-1)).toBe('failed')
       expect(recorder.error).toMatchObject({ code: 'connection_terminated' })
     }
     await pool.server.waitFor(({ openConnections }) => openConnections.every(({ peerEnd }) => peerEnd !== undefined))
-    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
     expect(idle.told).toEqual(['connected', 'head', 'end'])
   })
 
@@ -135,7 +135,7 @@ describe('the end of all connections', () => {
       }
     }
     await pool.seen(1)
-    pool.origin.close()
+    pool.pool.close()
     again.push(pool.send('/late'), pool.send('/late', FRESH))
     expect(again).toHaveLength(6)
     for (const recorder of again) expect(recorder.told).toEqual(['failed'])
@@ -153,7 +153,7 @@ test('a service that resumes no TLS session sees none, and nothing fails: neithe
     return {}
   }
   await using server = await startOrigin(script, { tls })
-  const origin = new Origin({
+  const origin = new ConnectionPool({
     baseUrl: new URL(server.url),
     connections: 4,
     connectTimeoutMs: 5_000,

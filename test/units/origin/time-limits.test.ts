@@ -38,7 +38,7 @@ test.each<[string, OriginScript, object, string]>([
   expect(await pool.send('/').failed()).toMatchObject({ code })
   expect(performance.now() - sentAt).toBeGreaterThanOrEqual(LIMIT)
   await pool.left(pool.connectionOf('/'))
-  expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+  expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
 })
 
 test('interim responses without end are no progress', async () => {

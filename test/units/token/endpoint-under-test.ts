@@ -2,7 +2,7 @@
 
 import type { OrgId } from '../../../src/org-id.ts'
 import { call } from '../../../src/origin/call.ts'
-import { Origin, type OriginOptions } from '../../../src/origin/origin.ts'
+import { ConnectionPool, type PoolOptions } from '../../../src/origin/connection-pool.ts'
 import { Secret } from '../../../src/secret.ts'
 import { AppCredentials } from '../../../src/token/app-credentials.ts'
 import { AppKey } from '../../../src/token/app-key.ts'
@@ -23,16 +23,16 @@ export class EndpointUnderTest implements AsyncDisposable {
   readonly credentials: AppCredentials
   readonly endpoint: TokenSource
   readonly mints: SettledMint[] = []
-  readonly #origin: Origin
+  readonly #origin: ConnectionPool
 
   constructor(
     service: Service,
-    { timeoutMs = 5_000, ...options }: Partial<TokenEndpointOptions & OriginOptions & { timeoutMs: number }> = {},
+    { timeoutMs = 5_000, ...options }: Partial<TokenEndpointOptions & PoolOptions & { timeoutMs: number }> = {},
   ) {
     const { appId, appSecret } = service.tokens
     const baseUrl = new URL(service.baseUrl)
     const origin = { baseUrl, connections: 32, connectTimeoutMs: 5_000, ...options }
-    this.#origin = new Origin(origin)
+    this.#origin = new ConnectionPool(origin)
     this.credentials = options.credentials ?? new AppCredentials(new AppKey(appId, new Secret(appSecret)))
     this.endpoint = tokenEndpoint({
       baseUrl,

@@ -5,7 +5,7 @@ import { inspect } from 'node:util'
 import { describe, expect, test } from 'vitest'
 import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
-import { tunnelFor } from '../../../src/origin/proxy-tunnel.ts'
+import { outboundProxyFor } from '../../../src/origin/outbound-proxy.ts'
 import { Secret } from '../../../src/secret.ts'
 import { AppCredentials } from '../../../src/token/app-credentials.ts'
 import { AppKey } from '../../../src/token/app-key.ts'
@@ -192,8 +192,8 @@ describe('no connection', () => {
     await using proxy = await startConnectProxy()
     proxy.behaviour = 'refuse with 407'
     const proxies = { httpProxy: new Secret(proxy.url()), httpsProxy: undefined, noProxy: undefined }
-    const tunnel = await tunnelFor(new URL(service.baseUrl), proxies, 5_000)
-    await using client = new EndpointUnderTest(service, { tunnel })
+    const tunnel = await outboundProxyFor(new URL(service.baseUrl), proxies, 5_000)
+    await using client = new EndpointUnderTest(service, { outboundProxy: tunnel })
     const error = await failureOf(client.endpoint.mint(ACME))
     expect(error.code).toBe('token_endpoint_unavailable')
     expect(error.hint).toMatch(/proxy on the way, 127\.0\.0\.1:\d+, answered 407/)

@@ -5,7 +5,7 @@ import { type Failure, TokenError } from '../errors.ts'
 import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
-import { type AdmittedTokenRequest, tokenTarget } from './admission.ts'
+import { type AdmittedSidecarRequest, tokenTarget } from './admission.ts'
 import { readRequest } from './message.ts'
 import type { TokenGiver } from './token-giver.ts'
 
@@ -21,13 +21,13 @@ export interface TokenDesk {
   readonly observer: GatewayObserver & { tokenAsked(outcome: string): void }
 }
 
-export class TokenRequest implements RequestInProgress {
+export class SidecarRequest implements RequestInProgress {
   readonly mayBecomeTunnel = false
   readonly #desk: TokenDesk
   readonly #client: Client
   readonly #response: Client['response']
-  readonly #admitted: AdmittedTokenRequest
-  readonly #onEnd: (admitted: AdmittedTokenRequest) => void
+  readonly #admitted: AdmittedSidecarRequest
+  readonly #onEnd: (admitted: AdmittedSidecarRequest) => void
   readonly #record: RequestRecord
   #content: Buffer = Buffer.alloc(0)
   /** Until all of it is here: nobody holds a place by half a request. */
@@ -39,9 +39,9 @@ export class TokenRequest implements RequestInProgress {
   constructor(
     desk: TokenDesk,
     client: Client,
-    admitted: AdmittedTokenRequest,
+    admitted: AdmittedSidecarRequest,
     startedAt: number,
-    onEnd: (admitted: AdmittedTokenRequest) => void,
+    onEnd: (admitted: AdmittedSidecarRequest) => void,
   ) {
     const { orgId, caller, hasContent } = admitted
     this.#desk = desk
@@ -63,7 +63,7 @@ export class TokenRequest implements RequestInProgress {
     } else void this.#serve(this.#admitted)
   }
 
-  async #serve({ orgId, caller }: AdmittedTokenRequest): Promise<void> {
+  async #serve({ orgId, caller }: AdmittedSidecarRequest): Promise<void> {
     const { giver, observer } = this.#desk
     const { requestId } = this.#record
     try {

@@ -5,12 +5,12 @@ import * as clock from '../clock.ts'
 import { type Limit, OriginError } from '../errors.ts'
 import { pathOf, routeOf } from '../http1/target.ts'
 import { named, type PartWarnings, type Status, type Unanswered } from '../part.ts'
-import type { Attempt, AttemptPlace } from './attempt.ts'
-import { Connection, type ConnectionPool, type TimeLimits } from './connection.ts'
+import type { Attempt, AttemptHolder } from './attempt.ts'
+import { Connection, type Pool, type TimeLimits } from './connection.ts'
 import { Connector, type ConnectorOptions } from './connector.ts'
 
 /** No time limit if it is left out. */
-export interface OriginOptions extends ConnectorOptions, Partial<TimeLimits> {
+export interface PoolOptions extends ConnectorOptions, Partial<TimeLimits> {
   readonly connections: number
   /** An idle connection is kept for so long, or for as long as the service states if that is less. Not at all if left out. */
   readonly keepAliveTimeoutMs?: number | undefined
@@ -31,8 +31,8 @@ const OVERDUE_SHARE = 2 / 3
 /** The part of the connections that one org may hold. */
 const SHARE = 3 / 4
 
-export class Origin implements AttemptPlace, ConnectionPool {
-  readonly #options: OriginOptions
+export class ConnectionPool implements AttemptHolder, Pool {
+  readonly #options: PoolOptions
   readonly #connector: Connector
   readonly #share: number
   readonly #open = new Set<Connection>()
@@ -47,7 +47,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   readonly #sweep: clock.Timer
   #isClosed = false
 
-  constructor(options: OriginOptions) {
+  constructor(options: PoolOptions) {
     const { responseTimeoutMs = Number.POSITIVE_INFINITY, idleTimeoutMs = Number.POSITIVE_INFINITY } = options
     this.#options = options
     this.#limits = { responseTimeoutMs, idleTimeoutMs }
@@ -69,7 +69,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
     const now = clock.now()
     const free = attempt.request.needsNewConnection === true ? undefined : this.#takeIdle(now)
     if (free !== undefined) {
-      free.take(attempt)
+      free.carry(attempt)
       return true
     }
     if (this.#open.size >= connections) {
@@ -84,7 +84,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
   }
 
   #enqueue(attempt: Attempt): void {
-    attempt.place = this
+    attempt.holder = this
     attempt.queuedAt = clock.runningTime() - attempt.queuedMs
     this.#waiting.push(attempt)
     attempt.sink.queued?.()
@@ -168,7 +168,7 @@ export class Origin implements AttemptPlace, ConnectionPool {
 
   abort(attempt: Attempt, reason: Error): void {
     this.#leaveQueue(attempt)
-    attempt.place = undefined
+    attempt.holder = undefined
     attempt.sink.attemptFailed(attempt, reason)
   }
 

@@ -5,8 +5,8 @@ import { createServer } from 'node:https'
 import { createSecureContext } from 'node:tls'
 import { inspect } from 'node:util'
 import { describe, expect, test, vi } from 'vitest'
-import { Origin } from '../../../src/origin/origin.ts'
-import { tunnelFor } from '../../../src/origin/proxy-tunnel.ts'
+import { ConnectionPool } from '../../../src/origin/connection-pool.ts'
+import { outboundProxyFor } from '../../../src/origin/outbound-proxy.ts'
 import { Secret } from '../../../src/secret.ts'
 import { CA_FILE, type CertificateName, certificate } from '../../support/certificates.ts'
 import { type Behaviour, type ConnectProxy, startConnectProxy } from '../../support/connect-proxy.ts'
@@ -36,18 +36,18 @@ interface Behind {
 const SHORT_MS = 1_000
 
 const tunnelThrough = (baseUrl: URL, proxies: ReturnType<typeof variables> | undefined) =>
-  tunnelFor(baseUrl, proxies, SHORT_MS)
+  outboundProxyFor(baseUrl, proxies, SHORT_MS)
 
 async function startBehind(proxy: ConnectProxy, behind: Behind = {}) {
   const { presents, userInfo = `user:${ENCODED}@`, connectTimeoutMs = 10_000 } = behind
   const server = await startOrigin(undefined, presents === undefined ? {} : { tls: certificate(presents) })
   const baseUrl = new URL(server.url)
-  const origin = new Origin({
+  const origin = new ConnectionPool({
     baseUrl,
     connections: 2,
     connectTimeoutMs,
     keepAliveTimeoutMs: 4_000,
-    tunnel: tunnelFor(baseUrl, variables(proxy.url(userInfo)), connectTimeoutMs),
+    outboundProxy: outboundProxyFor(baseUrl, variables(proxy.url(userInfo)), connectTimeoutMs),
     secureContext: presents === undefined ? undefined : createSecureContext({ ca: readFileSync(CA_FILE, 'utf8') }),
   })
   return new OriginPool(origin, server)
@@ -76,7 +76,7 @@ describe('an origin behind a proxy', () => {
     expect(proxy.requests).toEqual([{ line: `CONNECT ${authority} HTTP/1.1`, credentials: CREDENTIALS }])
     // The proxy on the way gets no field of the requests, which are inside the tunnel.
     expect(pool.server.requests[0]?.values('proxy-authorization')).toEqual([])
-    pool.origin.close()
+    pool.pool.close()
     await proxy.waitFor(isQuiet, 'the end of the tunnel')
   })
 
@@ -177,7 +177,7 @@ describe('a proxy that opens no tunnel', () => {
     for (const form of [PASSWORD, ENCODED, Buffer.from(CREDENTIALS).toString('base64')])
       expect(shown).not.toContain(form)
     await proxy.waitFor(isQuiet, 'the end of the connection to the proxy', 2_000)
-    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
   })
 
   test('a proxy that cannot be reached', async () => {
@@ -193,7 +193,7 @@ describe('a proxy that opens no tunnel', () => {
   test('a proxy whose name does not resolve', async () => {
     const baseUrl = new URL('http://api.example')
     const tunnel = tunnelThrough(baseUrl, variables('http://nowhere.invalid:3128'))
-    await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
+    await using pool = await startOriginPool(undefined, { baseUrl, outboundProxy: tunnel })
     expect(await pool.send('/').failed()).toMatchObject({
       code: 'dns_error',
       hint: expect.stringContaining('nowhere.invalid:3128, does not resolve'),
@@ -206,7 +206,7 @@ describe('a proxy that opens no tunnel', () => {
     await using proxy = await listening(createServer(certificate('self-signed')))
     const baseUrl = new URL('http://api.example')
     const tunnel = tunnelThrough(baseUrl, variables(`https://user:${ENCODED}@localhost:${proxy.port}`))
-    await using pool = await startOriginPool(undefined, { baseUrl, tunnel })
+    await using pool = await startOriginPool(undefined, { baseUrl, outboundProxy: tunnel })
     expect(await pool.send('/').failed()).toMatchObject({ code: 'tls_certificate_error' })
     vi.unstubAllEnvs()
   })

@@ -13,7 +13,7 @@ describe('a connection', () => {
     for (const target of ['/1', '/2', '/3']) await pool.send(target).ended()
     expect(pool.server.connections).toHaveLength(1)
     for (const seen of pool.server.requests) expect(seen.values('connection')).toEqual(['keep-alive'])
-    expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 1, free: 1, pending: 0 })
   })
 
   test('that is new is opened for a retry, and kept after it; one that breaks leaves the others alone', async () => {
@@ -23,7 +23,7 @@ describe('a connection', () => {
     const fresh = await pool.send('/fresh', FRESH).ended()
     expect(fresh.attempt).toMatchObject({ isSent: true, isReused: false })
     expect(pool.connectionOf('/fresh')).not.toBe(pool.connectionOf('/pooled'))
-    expect(pool.origin.stats).toEqual({ connected: 2, free: 2, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 2, free: 2, pending: 0 })
   })
 
   test('for a retry replaces a free one if the pool is full', async () => {
@@ -32,7 +32,7 @@ describe('a connection', () => {
     await pool.send('/fresh', FRESH).ended()
     await pool.left(pool.connectionOf('/pooled'))
     expect(pool.server.connections).toHaveLength(2)
-    expect(pool.origin.stats).toEqual({ connected: 1, free: 1, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 1, free: 1, pending: 0 })
   })
 
   test('never exceeds the limit: a retry waits for its turn in a full pool', async () => {
@@ -41,7 +41,7 @@ describe('a connection', () => {
     const busy = ['/1', '/2'].map((target) => pool.send(target))
     await pool.seen(2)
     const retries = ['/3', '/4', '/5'].map((target) => pool.send(target, FRESH))
-    expect(pool.origin.stats).toEqual({ connected: 2, free: 0, pending: 3 })
+    expect(pool.pool.stats).toEqual({ connected: 2, free: 0, pending: 3 })
     for (const [i, recorder] of [...busy, ...retries].entries()) {
       await pool.seen(i + 1)
       expect(pool.server.openConnections.filter(({ peerEnd }) => peerEnd === undefined).length).toBeLessThanOrEqual(2)
@@ -62,7 +62,7 @@ describe('a connection', () => {
       await slow.waitFor(({ content, isOver }) => content.length > length || isOver, 'more content')
       slow.attempt.resume()
     }
-    while (pool.origin.stats.free === 0) await setImmediate() // its last piece has paused it
+    while (pool.pool.stats.free === 0) await setImmediate() // its last piece has paused it
     const next = await pool.send('/next').ended()
     expect(next.content).toHaveLength(100_000)
     expect(pool.server.connections).toHaveLength(1)
@@ -97,7 +97,7 @@ describe('bytes of content that their reader keeps', () => {
   ])('are not overwritten: %s', async (_, keeps) => {
     await using pool = await startOriginPool(() => ({ content: CONTENT }))
     const keeper = new Keeper(keeps)
-    pool.origin.dispatch(keeper.attempt)
+    pool.pool.dispatch(keeper.attempt)
     await keeper.ended()
     expect(keeper.pieces.length).toBeGreaterThan(3)
     expect(Buffer.concat(keeper.pieces).equals(CONTENT)).toBe(true)
@@ -129,10 +129,10 @@ describe('the pool', () => {
     const sent = targets.map((target) => pool.send(target))
     const given = pool.send('/given-up')
     for (let i = 0; i < 2; i++) given.attempt.abort(new Error('given up')) // the second time disturbs nobody
-    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 5 })
+    expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 5 })
     for (const [i, target] of targets.entries()) {
       await pool.seen(i + 1)
-      expect(pool.origin.stats).toEqual({ connected: 1, free: 0, pending: 4 - i })
+      expect(pool.pool.stats).toEqual({ connected: 1, free: 0, pending: 4 - i })
       cue.answer(target)
       expect((await sent[i]?.ended())?.content.toString()).toBe(target)
     }
@@ -173,13 +173,13 @@ describe('one org', () => {
     await using pool = await startOriginPool(script, { connections })
     const streams = streamsOf(pool, 'greedy', share + 2)
     await hasBegun(streams.slice(0, share))
-    expect(pool.origin.stats).toMatchObject({ connected: share, pending: 2 })
+    expect(pool.pool.stats).toMatchObject({ connected: share, pending: 2 })
     if (connections === 1) return
     for (let i = 0; i < 3; i++) await pool.send('/other', { org: 'other' }).ended()
-    expect(pool.origin.stats, 'a free connection is not for an org at its share').toMatchObject({ free: 1, pending: 2 })
+    expect(pool.pool.stats, 'a free connection is not for an org at its share').toMatchObject({ free: 1, pending: 2 })
     streams[0]?.attempt.abort(new Error('the client has left'))
     await hasBegun(streams.slice(0, share + 1).slice(1))
-    expect(pool.origin.stats).toMatchObject({ pending: 1 })
+    expect(pool.pool.stats).toMatchObject({ pending: 1 })
   })
 
   test('at its share holds up nobody who waits behind its requests', async () => {
@@ -189,7 +189,7 @@ describe('one org', () => {
     const waiting = pool.send('/waits', { org: 'third' })
     streams[5]?.attempt.abort(new Error('the client has left'))
     await waiting.ended()
-    expect(pool.origin.stats).toMatchObject({ pending: 2 })
+    expect(pool.pool.stats).toMatchObject({ pending: 2 })
   })
 })
 
@@ -214,7 +214,7 @@ test('a fault of our own is reported as one', async () => {
     recorder.onTold = (told) => {
       if (told === event) throw new TypeError('of our own')
     }
-    pool.origin.dispatch(recorder.attempt)
+    pool.pool.dispatch(recorder.attempt)
     expect(await recorder.failed()).toBeInstanceOf(TypeError)
   }
   await pool.send('/next').ended()
@@ -228,7 +228,7 @@ describe('an aborted attempt', () => {
     const given = pool.send('/given-up')
     given.attempt.abort(reason)
     expect(given.told).toEqual(['failed'])
-    expect(pool.origin.stats).toEqual({ connected: 0, free: 0, pending: 0 })
+    expect(pool.pool.stats).toEqual({ connected: 0, free: 0, pending: 0 })
     await pool.send('/next').ended()
     expect(pool.connectionOf('/given-up')).toBeUndefined()
   })

@@ -7,7 +7,7 @@ import { parseSubnet } from '../http1/host.ts'
 import type { MalformedMessage } from '../http1/malformed.ts'
 import { ResponseParser } from '../http1/response-parser.ts'
 import { Secret } from '../secret.ts'
-import { Connector, type ProxyRoute } from './connector.ts'
+import { Connector, type OutboundProxy } from './connector.ts'
 import { originError } from './origin-failure.ts'
 
 export interface Proxies {
@@ -18,12 +18,12 @@ export interface Proxies {
 }
 
 /** Returns undefined if the service is reached directly. */
-export function tunnelFor(
+export function outboundProxyFor(
   baseUrl: URL,
   proxies: Proxies | undefined,
   connectTimeoutMs: number,
   lookup?: LookupFunction,
-): ProxyRoute | undefined {
+): OutboundProxy | undefined {
   if (proxies === undefined) return undefined
   const isSecure = baseUrl.protocol === 'https:'
   const variable = isSecure ? (proxies.httpsProxy ?? proxies.httpProxy) : proxies.httpProxy
@@ -41,7 +41,7 @@ export function tunnelFor(
       const giveUp = connector.open(undefined, false, (result) => {
         if (result instanceof OriginError) return done(unreachable(proxy, result))
         socket = result
-        openTunnel(result, request, proxy, (error) => {
+        sendConnect(result, request, proxy, (error) => {
           if (error !== undefined) result.destroy()
           done(error ?? result)
         })
@@ -61,7 +61,7 @@ function authorizationOf({ username, password }: URL): string[] {
 }
 
 /** Asks the proxy for the tunnel. Calls `done` once. */
-function openTunnel(socket: Socket, request: Secret, proxy: string, done: (error?: OriginError) => void): void {
+function sendConnect(socket: Socket, request: Secret, proxy: string, done: (error?: OriginError) => void): void {
   let isDone = false
   const finish = (error?: OriginError) => {
     if (isDone) return

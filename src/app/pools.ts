@@ -7,9 +7,9 @@ import { isSameOrigin } from '../http1/host.ts'
 import type { WholeResponse } from '../http1/response-parser.ts'
 import { type CallRequest, call } from '../origin/call.ts'
 import type { TimeLimits } from '../origin/connection.ts'
+import { ConnectionPool } from '../origin/connection-pool.ts'
 import type { ConnectorOptions } from '../origin/connector.ts'
-import { Origin } from '../origin/origin.ts'
-import { tunnelFor } from '../origin/proxy-tunnel.ts'
+import { outboundProxyFor } from '../origin/outbound-proxy.ts'
 import type { AppCredentials } from '../token/app-credentials.ts'
 import { tokenEndpoint } from '../token/token-endpoint.ts'
 import type { TokenObserver, TokenSource } from '../token/token-source.ts'
@@ -75,13 +75,13 @@ interface Destination extends Pick<Config, 'baseUrl' | 'origin' | 'proxies'> {
 }
 
 /** Returns a pool of at most `connections`. */
-export function openOrigin(
+export function openPool(
   { baseUrl, socketPath, origin, proxies }: Destination,
   connections: number,
   live: LiveConnections,
   limits?: TimeLimits,
-): Origin {
-  return new Origin({
+): ConnectionPool {
+  return new ConnectionPool({
     ...limits,
     baseUrl,
     socketPath,
@@ -89,7 +89,7 @@ export function openOrigin(
     connectTimeoutMs: origin.connectTimeoutMs,
     keepAliveTimeoutMs: origin.keepAliveTimeoutMs,
     maxConnectionAgeMs: origin.maxConnectionAgeMs,
-    tunnel: tunnelFor(baseUrl, proxies, origin.connectTimeoutMs, live.lookup),
+    outboundProxy: outboundProxyFor(baseUrl, proxies, origin.connectTimeoutMs, live.lookup),
     lookup: live.lookup,
     get secureContext() {
       return live.secureContext
@@ -98,17 +98,16 @@ export function openOrigin(
 }
 
 /** A pool for mints: to the token endpoint, or to the minter of a sidecar. */
-export function openMintOrigin(
+export function openMintPool(
   config: Config,
   connections: number,
   live: ReturnType<typeof LiveConnections.of>,
-): Origin {
+): ConnectionPool {
   const { minter, origin, tokens } = config
-  if (minter.url !== undefined)
-    return openOrigin({ ...minter.url, origin, proxies: undefined }, connections, live.minter)
+  if (minter.url !== undefined) return openPool({ ...minter.url, origin, proxies: undefined }, connections, live.minter)
   const { base } = tokens.endpoint
-  if (base === undefined) return openOrigin(config, connections, live.service)
-  return openOrigin({ ...config, baseUrl: base }, connections, live.endpoint)
+  if (base === undefined) return openPool(config, connections, live.service)
+  return openPool({ ...config, baseUrl: base }, connections, live.endpoint)
 }
 
 /** Of `tokens.mintTimeout`, so that a call gives its place back before those who wait for it give up. */
@@ -116,7 +115,7 @@ const CALL_SHARE = 4 / 5
 
 export function openTokenEndpoint(
   config: Config,
-  origin: Origin,
+  pool: ConnectionPool,
   credentials: AppCredentials,
   observer: TokenObserver,
   rereadSecret?: () => Promise<void>,
@@ -139,28 +138,34 @@ export function openTokenEndpoint(
     userAgent: USER_AGENT,
     credentials,
     timeoutMs: tokens.mintTimeoutMs * CALL_SHARE,
-    call: (request, timeoutMs) => call(origin, request, timeoutMs),
+    call: (request, timeoutMs) => call(pool, request, timeoutMs),
     observer,
     rereadSecret,
   })
 }
 
 /** Of a pool of one connection, so that its user chooses the connection of each call. It opens with the first one. */
-export function openWire(origin: Origin, timeoutMs: number) {
+export function openWire(pool: ConnectionPool, timeoutMs: number) {
   return {
-    call: (request: CallRequest): Promise<WholeResponse> => call(origin, request, timeoutMs),
-    close: () => origin.close(),
+    call: (request: CallRequest): Promise<WholeResponse> => call(pool, request, timeoutMs),
+    close: () => pool.close(),
   }
 }
 
 /** Key sets of callers are fetched so: each call has a connection of its own. */
 export function keySetDownload(lookup?: ConnectorOptions['lookup']): Download {
   return async ({ url, fields, secureContext, timeoutMs, signal }) => {
-    const origin = new Origin({ baseUrl: url, connections: 1, connectTimeoutMs: timeoutMs, secureContext, lookup })
+    const pool = new ConnectionPool({
+      baseUrl: url,
+      connections: 1,
+      connectTimeoutMs: timeoutMs,
+      secureContext,
+      lookup,
+    })
     const request = { method: 'GET', target: url.pathname + url.search, fields: ['host', url.host, ...fields] }
-    const close = () => origin.close()
+    const close = () => pool.close()
     signal.addEventListener('abort', close, { once: true })
-    return await call(origin, request, timeoutMs).finally(() => {
+    return await call(pool, request, timeoutMs).finally(() => {
       signal.removeEventListener('abort', close)
       close()
     })
