@@ -180,7 +180,7 @@ const routes = group('Which requests are forwarded.', {
     )
     .meta(RELOADABLE),
   allowTokenEndpoint: flag(false)
-    .describe('Lets apps call the token endpoint themselves and see tokens.')
+    .describe('Forwards requests for the token endpoint, too: with the token of the Org, never with the credentials of the App.')
     .meta(RELOADABLE),
 })
 
