@@ -180,7 +180,9 @@ const routes = group('Which requests are forwarded.', {
     )
     .meta(RELOADABLE),
   allowTokenEndpoint: flag(false)
-    .describe('Forwards requests for the token endpoint, too: with the token of the Org, never with the credentials of the App.')
+    .describe(
+      'Forwards requests for the token endpoint, too: with the token of the Org, never with the credentials of the App.',
+    )
     .meta(RELOADABLE),
 })
 
