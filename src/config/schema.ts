@@ -206,7 +206,7 @@ const tokens = group(
       .describe(
         'The content of that call as a form: names and text, in which `{orgId}` stands for the org id. In a file only.',
       ),
-    json: members().optional().describe('The same as a JSON object.'),
+    json: members().optional().describe('The same as a JSON object, whose values are text: a number stands in quotes.'),
     field: parsedOr('orgAccessToken', parseField).describe(
       'The member of the JSON answer that is the token; dots lead into objects (`data.token`). Beside it or at the top, `expires_in`, `expiresIn` (seconds), `expires_at` or `expiresAt` (RFC 3339, or seconds or milliseconds since 1970) state its end; a life of more than a year counts as none.',
     ),

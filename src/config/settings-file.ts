@@ -4,7 +4,7 @@
  */
 
 import { resolve } from 'node:path'
-import type { Document, Node } from 'yaml'
+import type { Document, Node, YAMLMap } from 'yaml'
 import { FileUnreadable, readRegularFile } from '../watched-file.ts'
 import { type Problem, WHOLE_FILE } from './problem.ts'
 
@@ -51,7 +51,8 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
   try {
     const { bytes } = await readRegularFile(path, MAX_FILE_BYTES)
     // Imported here, so that a start without a file does not load the parser.
-    const { isScalar, LineCounter, parseDocument, visit } = await import('yaml')
+    const yaml = await import('yaml')
+    const { LineCounter, parseDocument } = yaml
     const lines = new LineCounter()
     const positionAt = (offset = 0) => {
       const { line, col } = lines.linePos(offset)
@@ -75,8 +76,9 @@ async function readSettingsFile(path: string): Promise<SettingsFile> {
       const remedy = 'indent with spaces, and quote values with special characters'
       return failed(`is not valid YAML here (${found}): ${remedy}`, positionAt(fault.pos[0]))
     }
-    const twin = findTwin({ isScalar, visit }, parsed)
+    const twin = findTwin(yaml, parsed)
     if (twin !== undefined) return failed('gives this name twice: keep one', positionAt(twin.range?.[0]))
+    keepJsonTypes(yaml, parsed)
     const content: unknown = parsed.toJS() ?? {}
     if (!isMapping(content)) return failed('is not a mapping: write lines of "key: value"', positionAt())
     const positionOf = (at: string) => {
@@ -114,6 +116,25 @@ function findTwin(
     },
   })
   return twin
+}
+
+/** The values of `tokens.json` are sent as JSON, where `5` is not `"5"`: a number stays one, and the declaration refuses it. */
+function keepJsonTypes(
+  { isAlias, isMap, isScalar, parse }: Pick<typeof import('yaml'), 'isAlias' | 'isMap' | 'isScalar' | 'parse'>,
+  document: Document,
+): void {
+  const mapAt = (from: YAMLMap | undefined, name: string): YAMLMap | undefined => {
+    const node = from?.get(name, true)
+    const target = isAlias(node) ? node.resolve(document) : node
+    return isMap(target) ? target : undefined
+  }
+  const { contents } = document
+  const json = mapAt(mapAt(isMap(contents) ? contents : undefined, 'tokens'), 'json')
+  for (const { value } of json?.items ?? []) {
+    if (!isScalar(value) || value.type !== 'PLAIN') continue
+    const typed: unknown = parse(value.source ?? '', { logLevel: 'silent' })
+    if (typeof typed === 'number' || typeof typed === 'boolean') value.value = typed
+  }
 }
 
 export function isMapping(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -57,7 +57,7 @@ export const group = <T extends z.ZodRawShape>(description: string, shape: T) =>
 export const members = () =>
   z.record(
     z.string(),
-    z.string('has a value that is not text'),
+    z.string('has a value that is not text: write a number, true or false in quotes'),
     'is not a mapping of names and text: only a config file can hold one',
   )
 

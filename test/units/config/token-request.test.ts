@@ -37,9 +37,24 @@ describe('a token request is refused', () => {
     ],
     [tokens(ELSEWHERE, 'form: text'), 'is not a mapping of names and text'],
     [tokens(ELSEWHERE, 'form: { a: [b] }'), 'has a value that is not text'],
+    [tokens(ELSEWHERE, 'json: { a: "{orgId}", ttl: 300 }'), 'write a number, true or false in quotes'],
+    [tokens(ELSEWHERE, 'json: { a: "{orgId}", all: true }'), 'write a number, true or false in quotes'],
   ])('%s', async (content, problem) => {
     expect(await problemsOf(content)).toEqual([expect.stringContaining(problem)])
   })
+
+  test('a number of tokens.json behind an alias', async () => {
+    const content = tokens(ELSEWHERE, 'form: &body { a: "{orgId}", ttl: 300 }', 'json: *body')
+    expect(await problemsOf(content)).toContainEqual(expect.stringContaining('write a number, true or false in quotes'))
+  })
+
+  test.each(['json: { a: "{orgId}", ttl: "300" }', 'form: { a: "{orgId}", ttl: 300 }'])(
+    'but not %s',
+    async (content) => {
+      const { config } = await loadFile(tokens(ELSEWHERE, content))
+      expect({ ...config.tokens.form, ...config.tokens.json }).toEqual({ a: '{orgId}', ttl: '300' })
+    },
+  )
 
   test('with every problem at once', async () => {
     const content = tokens(
