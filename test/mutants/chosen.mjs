@@ -1,6 +1,6 @@
 /**
- * `node test/mutants/chosen.mjs [--area NAME]`: makes each change of chosen.json in a copy of the last commit, and runs the tests of
- * its area. Ends with 1 if fewer than 85 % of an area are noticed. See README.md.
+ * `node test/mutants/chosen.mjs [--area NAME] [--only TEXT]`: makes each change of chosen.json (whose description has the text) in a copy
+ * of the last commit, and runs the tests of its area. Ends with 1 if fewer than 85 % of an area are noticed. See README.md.
  */
 
 import { execFileSync, spawnSync } from 'node:child_process'
@@ -14,10 +14,10 @@ const HERE = fileURLToPath(new URL('.', import.meta.url))
 const ROOT = fileURLToPath(new URL('../..', import.meta.url))
 const LEAST_SHARE = 0.85
 
-const { values } = parseArgs({ options: { area: { type: 'string' } } })
+const { values } = parseArgs({ options: { area: { type: 'string' }, only: { type: 'string', default: '' } } })
 const areas = JSON.parse(readFileSync(`${HERE}areas.json`, 'utf8'))
 const chosen = JSON.parse(readFileSync(`${HERE}chosen.json`, 'utf8')).filter(
-  ({ area }) => values.area === undefined || area === values.area,
+  ({ area, breaks }) => (values.area === undefined || area === values.area) && breaks.includes(values.only),
 )
 
 const copy = join(mkdtempSync(join(tmpdir(), 'oap-mutants-')), 'copy')
