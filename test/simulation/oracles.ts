@@ -3,6 +3,7 @@
 import type { Client, Outcome } from './peers/client.ts'
 import type { Attempt } from './peers/service.ts'
 import type { Stage } from './stage.ts'
+import type { RequestPlan } from './story.ts'
 
 /** When one side of a tunnel has ended, the other has ten seconds, or `listen.idleTimeout` as long as bytes wait. And some room. */
 const TUNNEL_END_MS = 10_000
@@ -128,9 +129,14 @@ function isTooSlow({ story, stoppedAt, world }: Stage, outcome: Outcome, { at, a
   if (stoppedAt !== undefined && endedAt >= stoppedAt) return true
   if (stalls.length > 0 || outcome.isReused) return true
   if (plan.readPace !== undefined || plan.writePace !== undefined || plan.content?.expects === true) return true
+  if (isOdd(plan)) return true
   const limitMs = Math.min(limits.responseTimeoutMs, limits.idleTimeoutMs, limits.serviceIdleTimeoutMs)
   return answeredAt - at > limitMs / 2 || slowest > 20 || world.now < answeredAt
 }
+
+/** The client itself makes it fail. */
+const isOdd = ({ takes, surplus, content }: RequestPlan) =>
+  takes !== undefined || surplus !== undefined || content?.stopsAt !== undefined
 
 /** True if something in the story explains an error of the proxy, or an answer that broke. */
 function hasCause(
@@ -169,7 +175,11 @@ function hasCause(
     case 'http_response_timeout':
       return isSlow || hasOutage
     case 'request_timeout':
-      return plan.writePace !== undefined || plan.content?.expects === true
+      return plan.writePace !== undefined || plan.content?.expects === true || isOdd(plan)
+    case 'request_invalid':
+      return plan.surplus !== undefined
+    case 'http_protocol_error':
+      return isBroken
     case 'org_access_refused':
     case 'app_credentials_rejected':
     case 'token_response_invalid':
@@ -189,7 +199,8 @@ function hasCause(
         isCrowded() ||
         plan.readPace !== undefined ||
         plan.answer.pace !== undefined ||
-        isSlow
+        isSlow ||
+        isOdd(plan)
       )
     default:
       return false

@@ -1,6 +1,7 @@
 /** Plays the story of one seed: builds the world, runs it, lets it become quiet, and asks the oracles. */
 
 import type { OrgId } from '../../src/org-id.ts'
+import { judgeConnections } from './connection-rules.ts'
 import { judge, judgeProbe, judgeQuiet, judgeStopped, Watch } from './oracles.ts'
 import { Client, type Outcome, PROXY_PORT } from './peers/client.ts'
 import { SERVICE_PORT, Service } from './peers/service.ts'
@@ -95,6 +96,7 @@ function perform(stage: Stage): void {
   for (const watch of watches) watch.close()
   judge(stage)
   judgeRules(stage)
+  judgeConnections(stage)
   for (const client of clients) client.leave()
   for (const tunnel of stage.service.tunnels.values()) tunnel.leave()
   world.run(world.now + QUIET_MS)

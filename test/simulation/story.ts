@@ -4,6 +4,7 @@
  */
 
 import { GROUNDS, type Ground, groundStory } from './grounds.ts'
+import { ODD_GROUNDS } from './odd-grounds.ts'
 import type { Pace } from './peers/wire.ts'
 import type { Stall } from './world/loop.ts'
 import { Random } from './world/random.ts'
@@ -100,6 +101,10 @@ export interface ClientPlan {
   readonly stays: boolean
   /** Then it sends parts of empty lines. */
   readonly dribbles?: boolean
+  /** It sends a request so long after the one before, whether or not that was answered (pipelining). */
+  readonly pipelinesAfterMs?: number
+  /** It never closes its side: it is silent, or sends bytes now and then, when the proxy has ended the other. */
+  readonly keepsOpen?: 'silent' | 'dripping'
 }
 
 export interface RequestPlan {
@@ -117,6 +122,12 @@ export interface RequestPlan {
   readonly leaves: { readonly afterMs: number; readonly how: 'end' | 'close' | 'reset' } | undefined
   readonly answer: AnswerPlan
   readonly socket: SocketPlan | undefined
+  /** The client speaks HTTP/1.0: for it, the end of the connection may be the end of the answer. */
+  readonly isHttp10?: boolean
+  /** It takes so much of the answer, and then nothing for so long. */
+  readonly takes?: { readonly bytes: number; readonly forMs: number }
+  /** It sends this behind its request, again and again, up to so much. */
+  readonly surplus?: { readonly text: string; readonly bytes: number; readonly pace: Pace }
 }
 
 export interface ContentPlan {
@@ -125,6 +136,10 @@ export interface ContentPlan {
   readonly expects: boolean
   /** It waits for 100 (Continue) for half a minute, not for a second. */
   readonly isPatient?: boolean
+  /** It does not wait for 100 (Continue) at all. */
+  readonly isImpatient?: boolean
+  /** It sends so much, and falls silent. */
+  readonly stopsAt?: number
 }
 
 export interface AnswerPlan {
@@ -136,16 +151,22 @@ export interface AnswerPlan {
   readonly afterMs: number
   readonly interims: number
   readonly pace: Pace | undefined
-  /** After so much of the content it breaks off, or never. -1: before any byte of an answer. */
-  readonly cut: { readonly at: number; readonly how: 'close' | 'reset' } | undefined
+  /** After so much of the content it breaks off, or never. -1: before any byte of an answer. `malformed`: by what is no chunk. */
+  readonly cut: { readonly at: number; readonly how: 'close' | 'reset' | 'malformed' } | undefined
   /** The service never answers. */
   readonly hangs: boolean
+  /** Then it sends such without end. */
+  readonly drips?: 'interims' | 'fields'
   /** It reads no more of the content, once it has answered. */
   readonly stopsReading: boolean
   /** What becomes of the connection behind it. `surplus`: a while later comes an answer to nothing. */
   readonly afterwards: 'keep' | 'announced close' | 'close' | 'reset' | 'surplus'
+  /** Of `surplus`: so long behind the answer, or together with it; once, or without end. */
+  readonly stray?: { readonly text: string; readonly afterMs: number; readonly isEndless: boolean }
   /** A rejection comes at once, or behind the content. */
   readonly rejectsAt: 'head' | 'end'
+  /** Of its content, a megabyte, so much comes. */
+  readonly rejection?: { readonly sends: number; readonly pace: Pace }
 }
 
 /** A WebSocket: what each side does. */
@@ -186,6 +207,9 @@ export const PROFILES: readonly Profile[] = [
 export const PROFILE_EVERY = 5
 /** Of a division by it: another one of them is of one ground. */
 export const GROUND_REST = 3
+/** Every so many seeds, and of a division by it: one is of peers that do what few do. */
+export const ODD_EVERY = 10
+export const ODD_REST = 6
 
 /** The most that a content may have. */
 const SMALL = [5_000, 5_000, 5_000, 50_000, 50_000, 800_000]
@@ -197,6 +221,8 @@ const STORY_MS = 20_000
 export function storyOf(seed: number): Story {
   if (seed % PROFILE_EVERY === GROUND_REST)
     return groundStory(seed, GROUNDS[((seed - GROUND_REST) / PROFILE_EVERY) % GROUNDS.length] as Ground)
+  if (seed % ODD_EVERY === ODD_REST)
+    return groundStory(seed, ODD_GROUNDS[((seed - ODD_REST) / ODD_EVERY) % ODD_GROUNDS.length] as Ground)
   const random = new Random(seed, 'story')
   const profile = seed % PROFILE_EVERY === 0 ? (PROFILES[(seed / PROFILE_EVERY) % PROFILES.length] as Profile) : 'broad'
   return new Author(random, profile).write(seed)

@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { FAMILIES } from '../families.ts'
 import type { Violation } from '../stage.ts'
-import { GROUND_REST, PROFILE_EVERY } from '../story.ts'
+import { GROUND_REST, ODD_EVERY, ODD_REST, PROFILE_EVERY } from '../story.ts'
 import { ProxyProcess } from '../world/program.ts'
 
 const [, , wholeFile = '', faultyFile = '', most = '0', family = 'alone'] = process.argv
@@ -14,7 +14,8 @@ const [whole, faulty] = [readFileSync(wholeFile, 'utf8'), readFileSync(faultyFil
 function* seeds(): Generator<number> {
   if (most.includes(',')) return yield* most.split(',').map(Number)
   const all = Array.from({ length: Number(most) }, (_, i) => i + 1)
-  const rank = (seed: number) => [GROUND_REST, 0].indexOf(seed % PROFILE_EVERY)
+  const isOdd = (seed: number) => seed % ODD_EVERY === ODD_REST
+  const rank = (seed: number) => (isOdd(seed) ? 0 : [GROUND_REST, 0].indexOf(seed % PROFILE_EVERY))
   for (const wanted of [0, 1, -1]) yield* all.filter((seed) => rank(seed) === wanted)
 }
 

@@ -3,13 +3,18 @@
 import type { ClientPlan, RequestPlan } from '../story.ts'
 import type { Endpoint, Network } from '../world/tcp.ts'
 import type { World } from '../world/world.ts'
-import { ContentCheck, contentOf } from './content.ts'
+import { ContentCheck, chunksOf, contentOf } from './content.ts'
 import { type Head, MessageReader } from './message.ts'
 import { Tunnel } from './tunnel.ts'
 import { Wire } from './wire.ts'
 
 export const PROXY_PORT = 8_080
 const DRIBBLE_MS = 300
+/** The most that is read behind a request in flight, and what one or two reads may bring with it. */
+const SURPLUS_BYTES = 4 * 64 * 1024
+/** A connection that the proxy has ended stays open for two seconds at most. And some room. */
+const LINGER_MS = 5_000
+const DRIPS = 40
 
 export interface Outcome {
   readonly plan: RequestPlan
@@ -38,6 +43,14 @@ export interface Outcome {
   /** The first try met the end of an idle connection. */
   isRetry: boolean
   closes: boolean
+  /** Of the bytes of the answer. */
+  takenBytes: number
+  /** The first octet of content was given to the kernel, at this place. */
+  contentFrom: number | undefined
+  /** It has sent all that it will, and more is owed. */
+  silentAt: number | undefined
+  /** Where what is of no use behind it begins. */
+  surplusFrom: number | undefined
 }
 
 export class Client {
@@ -49,8 +62,11 @@ export class Client {
   readonly outcomes: Outcome[] = []
   readonly tunnels = new Map<string, Tunnel>()
   readonly faults: string[] = []
+  readonly violations: [oracle: string, text: string][] = []
   #wire: Wire | undefined
   #next = 0
+  /** So many requests behind the current one were written already. */
+  #ahead = 0
   #current: Outcome | undefined
   readonly #tunnelOn = new Map<Wire, Tunnel>()
   isDone = false
@@ -88,8 +104,20 @@ export class Client {
   }
 
   #drop(): void {
-    this.#wire?.close()
+    if (this.#plan.keepsOpen === undefined) this.#wire?.close()
     this.#wire = undefined
+    this.#ahead = 0
+  }
+
+  /** The proxy has ended its side, and this one does not end. */
+  #keepOpen(wire: Wire): void {
+    const peer = wire.endpoint.peer
+    this.#world.after(LINGER_MS, () => {
+      if (peer?.isClosed === false)
+        this.violations.push(['a connection that is over ends', `${this.#name}: ${wire.endpoint.name} is still open`])
+    })
+    for (let i = 1; i <= DRIPS && this.#plan.keepsOpen === 'dripping'; i++)
+      this.#world.after(i * DRIBBLE_MS, () => wire.write('x'))
   }
 
   #send(plan: RequestPlan, isRetry: boolean): void {
@@ -123,6 +151,7 @@ export class Client {
     const wire: Wire = new Wire(this.#world, endpoint, {
       data: (bytes) => {
         if (isCurrent() && this.#current !== undefined) this.#current.hasBytes = true
+        if (isCurrent()) this.#countTaken(wire, bytes)
         try {
           reader.push(bytes)
         } catch (error) {
@@ -133,7 +162,8 @@ export class Client {
         const tunnel = this.#tunnelOn.get(wire)
         if (tunnel !== undefined) tunnel.ended(how)
         else if (isCurrent()) this.#ended(wire, reader, how)
-        else wire.close()
+        else if (this.#plan.keepsOpen === undefined) wire.close()
+        else this.#keepOpen(wire)
       },
     })
     this.#wire = wire
@@ -159,6 +189,10 @@ export class Client {
       hasBytes: false,
       isRetry,
       closes: false,
+      takenBytes: 0,
+      contentFrom: undefined,
+      silentAt: undefined,
+      surplusFrom: undefined,
     }
     this.outcomes.push(outcome)
     this.#current = outcome
@@ -167,41 +201,64 @@ export class Client {
 
   #write(plan: RequestPlan, wire: Wire, isReused: boolean, isRetry: boolean): void {
     const outcome = this.#begin(plan, isReused, isRetry)
-    const { content, leaves, socket, method } = plan
-    this.#world.tell(this.#name, `${plan.id} ${method} org-${plan.org} ${content?.bytes ?? ''}`)
-    const lines = [`${method} /v2/${plan.id} HTTP/1.1`, 'Host: localhost', `X-Org-Id: org-${plan.org}`]
-    if (content?.isChunked === true) lines.push('Transfer-Encoding: chunked')
-    else if (content !== undefined) lines.push(`Content-Length: ${content.bytes}`)
-    if (content?.expects === true) lines.push('Expect: 100-continue')
-    if (socket !== undefined)
-      lines.push(
-        'Upgrade: websocket',
-        'Connection: Upgrade',
-        'Sec-WebSocket-Version: 13',
-        'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==',
-      )
+    const { content, leaves, takes, surplus } = plan
+    this.#world.tell(this.#name, `${plan.id} ${plan.method} org-${plan.org} ${content?.bytes ?? ''}`)
     if (leaves !== undefined) this.#world.after(leaves.afterMs, () => this.#leave(outcome, wire, leaves.how))
-    wire.read(true, plan.readPace ?? { bytes: Number.POSITIVE_INFINITY, everyMs: 0 })
+    wire.read(takes?.bytes !== 0, plan.readPace ?? { bytes: Number.POSITIVE_INFINITY, everyMs: 0 })
+    if (takes !== undefined) this.#world.after(takes.forMs, () => this.#takeAgain(outcome, wire))
     wire.writePace = plan.writePace ?? { bytes: Number.POSITIVE_INFINITY, everyMs: 0 }
     const sendContent = () => {
       if (content === undefined || outcome.isSent || this.#current !== outcome) return
-      const bytes = contentOf(`${plan.id}>`, content.bytes)
-      if (content.isChunked) {
-        const middle = Math.ceil(bytes.length / 2)
-        for (const part of [bytes.subarray(0, middle), bytes.subarray(middle)]) {
-          if (part.length > 0)
-            wire.write(Buffer.concat([Buffer.from(`${part.length.toString(16)}\r\n`), part, Buffer.from('\r\n')]))
-        }
-        wire.write('0\r\n\r\n')
-      } else wire.write(bytes)
+      outcome.contentFrom ??= wire.writtenBytes + wire.pendingBytes
+      const { stopsAt } = content
+      if (stopsAt !== undefined) {
+        outcome.silentAt ??= this.#world.now
+        if (outcome.silentAt === this.#world.now) wire.write(Buffer.concat(contentPieces(plan)).subarray(0, stopsAt))
+        return
+      }
+      for (const piece of contentPieces(plan)) wire.write(piece)
       outcome.isSent = true
     }
-    wire.write(`${lines.join('\r\n')}\r\n\r\n`)
+    wire.write(headText(plan))
     if (content === undefined) outcome.isSent = true
-    else if (content.expects) {
+    else if (content.expects && content.isImpatient !== true) {
       this.#continue = sendContent
       this.#world.after(content.isPatient === true ? 30_000 : 1_000, sendContent) // RFC 9110 §10.1.1: it need not wait for ever
     } else sendContent()
+    if (surplus !== undefined) {
+      outcome.surplusFrom = wire.writtenBytes + wire.pendingBytes
+      wire.writePace = surplus.pace
+      wire.write(surplus.text.repeat(surplus.bytes / surplus.text.length))
+    }
+    const { pipelinesAfterMs } = this.#plan
+    if (pipelinesAfterMs !== undefined) this.#world.after(pipelinesAfterMs, () => this.#writeAhead(outcome, wire))
+  }
+
+  /** The next request goes out, though this one is not answered. */
+  #writeAhead(outcome: Outcome, wire: Wire): void {
+    const plan = this.#plan.requests[this.#next + this.#ahead]
+    if (plan === undefined || this.#current !== outcome || wire.isClosed || wire.hasEnded) return
+    this.#world.tell(this.#name, `${plan.id} behind ${outcome.plan.id}`)
+    this.#ahead++
+    wire.write(headText(plan))
+    if (plan.content !== undefined) for (const piece of contentPieces(plan)) wire.write(piece)
+  }
+
+  #countTaken(wire: Wire, { length }: Buffer): void {
+    const outcome = this.#current
+    if (outcome === undefined) return
+    const { bytes: most = Number.POSITIVE_INFINITY } = outcome.plan.takes ?? {}
+    const before = outcome.takenBytes
+    outcome.takenBytes += length
+    if (before < most && outcome.takenBytes >= most) wire.read(false)
+  }
+
+  /** It looks again, and must find that the proxy has gone. */
+  #takeAgain(outcome: Outcome, wire: Wire): void {
+    if (this.#current !== outcome || wire.isClosed) return
+    if (wire.endpoint.peer?.isClosed === false)
+      this.violations.push(['who takes nothing is let go', `${outcome.plan.id}: the proxy still waits`])
+    wire.read(true)
   }
 
   #continue: () => void = () => undefined
@@ -215,6 +272,12 @@ export class Client {
     }
     if (status === 100) {
       outcome.isInvited = true
+      const { read = 0 } = wire.endpoint.peer?.whenWrote(reader.startAt) ?? {}
+      if (outcome.contentFrom !== undefined && read > outcome.contentFrom)
+        this.violations.push([
+          '100 only before content',
+          `${outcome.plan.id}: after ${read - outcome.contentFrom} octets`,
+        ])
       this.#continue()
       return false
     }
@@ -259,8 +322,11 @@ export class Client {
   #ended(wire: Wire, reader: MessageReader, how: 'end' | 'reset'): void {
     if (how === 'end') reader.finish()
     const outcome = this.#current
-    wire.close()
+    if (this.#plan.keepsOpen === undefined) wire.close()
+    else this.#keepOpen(wire)
+    if (outcome !== undefined) this.#judgeSurplus(outcome, wire)
     this.#wire = undefined
+    this.#ahead = 0
     if (outcome === undefined) return
     outcome.how = how
     // An idle connection that the proxy closes while a request is on its way: the client sends it again.
@@ -287,13 +353,28 @@ export class Client {
     this.#finish(outcome)
   }
 
+  #judgeSurplus({ plan, surplusFrom }: Outcome, wire: Wire): void {
+    const read = (wire.endpoint.peer?.readBytes ?? 0) - (surplusFrom ?? Number.POSITIVE_INFINITY)
+    if (read > SURPLUS_BYTES) this.violations.push(['nobody reads without end', `${plan.id}: ${read} octets behind it`])
+  }
+
   #finish(outcome: Outcome): void {
+    if (this.#wire !== undefined) this.#judgeSurplus(outcome, this.#wire)
     outcome.endedAt = this.#world.now
     this.#current = undefined
     this.#world.tell(this.#name, `${outcome.plan.id} ${outcome.end} ${outcome.content ?? ''}`)
     // An answer that came before all of the request was sent: the rest of the request would be in the way of the next one.
     if (outcome.closes || (this.#wire !== undefined && this.#wire.pendingBytes > 0) || !outcome.isSent) this.#drop()
-    this.#goOn()
+    if (this.#ahead === 0) this.#goOn()
+    else this.#nextWasWritten()
+  }
+
+  /** Its answer may lie in the same bytes. */
+  #nextWasWritten(): void {
+    const plan = this.#plan.requests[this.#next++]
+    if (plan === undefined || this.#wire === undefined) return
+    this.#ahead--
+    this.#begin(plan, true, false).isSent = true
   }
 
   /** The request that has no outcome yet. */
@@ -306,4 +387,25 @@ export class Client {
     this.#drop()
     for (const tunnel of this.tunnels.values()) tunnel.leave()
   }
+}
+
+function headText({ id, org, method, content, socket, isHttp10 }: RequestPlan): string {
+  const lines = [`${method} /v2/${id} HTTP/1.${isHttp10 === true ? 0 : 1}`, 'Host: localhost', `X-Org-Id: org-${org}`]
+  if (content?.isChunked === true) lines.push('Transfer-Encoding: chunked')
+  else if (content !== undefined) lines.push(`Content-Length: ${content.bytes}`)
+  if (content?.expects === true) lines.push('Expect: 100-continue')
+  if (socket !== undefined)
+    lines.push(
+      'Upgrade: websocket',
+      'Connection: Upgrade',
+      'Sec-WebSocket-Version: 13',
+      'Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==',
+    )
+  return `${lines.join('\r\n')}\r\n\r\n`
+}
+
+function contentPieces({ id, content }: RequestPlan): Buffer[] {
+  if (content === undefined) return []
+  const bytes = contentOf(`${id}>`, content.bytes)
+  return content.isChunked ? [...chunksOf(bytes), Buffer.from('0\r\n\r\n')] : [bytes]
 }

@@ -17,6 +17,14 @@ export function contentOf(label: string, length: number): Buffer {
   return bytes.subarray(0, length)
 }
 
+/** In two chunks, without the last one. */
+export function chunksOf(bytes: Buffer): Buffer[] {
+  const middle = Math.ceil(bytes.length / 2)
+  return [bytes.subarray(0, middle), bytes.subarray(middle)]
+    .filter(({ length }) => length > 0)
+    .map((part) => Buffer.concat([Buffer.from(`${part.length.toString(16)}\r\n`), part, Buffer.from('\r\n')]))
+}
+
 /** Compares content with what it should be, as it comes. */
 export class ContentCheck {
   readonly #expected: Buffer

@@ -27,6 +27,9 @@ export class MessageReader {
   #state: State = 'head'
   #bytes: Buffer = Buffer.alloc(0)
   #left = 0
+  #pushedBytes = 0
+  /** Of the head that is told: where it began, among all octets. */
+  startAt = 0
 
   constructor(events: MessageEvents, isServer: boolean) {
     this.#events = events
@@ -44,6 +47,7 @@ export class MessageReader {
   }
 
   push(bytes: Buffer): void {
+    this.#pushedBytes += bytes.length
     this.#bytes = this.#bytes.length === 0 ? bytes : Buffer.concat([this.#bytes, bytes])
     while (this.#step());
   }
@@ -106,6 +110,7 @@ export class MessageReader {
   #readHead(): boolean {
     const at = this.#bytes.indexOf(CRLF2)
     if (at === -1) return false
+    this.startAt = this.#pushedBytes - this.#bytes.length
     const [first = '', ...lines] = this.#bytes.toString('latin1', 0, at).split('\r\n')
     this.#bytes = this.#bytes.subarray(at + 4)
     const fields = new Map<string, string>()

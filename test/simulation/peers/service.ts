@@ -1,15 +1,16 @@
 /** The service and its token endpoint, as the story has them. It knows which tokens are good, and remembers all that it was asked. */
 
-import type { MintTrouble, RequestPlan, Story } from '../story.ts'
+import type { AnswerPlan, MintTrouble, RequestPlan, Story } from '../story.ts'
 import type { Endpoint, Network } from '../world/tcp.ts'
 import type { World } from '../world/world.ts'
-import { ContentCheck, contentOf } from './content.ts'
+import { ContentCheck, chunksOf, contentOf } from './content.ts'
 import { type Head, MessageReader } from './message.ts'
 import { Tunnel } from './tunnel.ts'
 import { Wire } from './wire.ts'
 
 export const SERVICE_PORT = 9_000
 const CALM_IDLE_MS = 60_000
+const SURPLUS = 'HTTP/1.1 200 OK\r\nx-answer: surplus\r\ncontent-length: 0\r\n\r\n'
 
 export interface IssuedToken {
   readonly value: string
@@ -40,6 +41,10 @@ export interface Attempt {
   isBroken: boolean
   /** Its connection had carried a request before. */
   readonly isReused: boolean
+  /** For so long its connection was open when it came. */
+  readonly waitedMs: number
+  /** Its connection has ended. */
+  goneAt: number
 }
 
 export interface MintCall {
@@ -133,16 +138,15 @@ class ServiceConnection {
   #takeIdleBack: () => void = () => undefined
   #tunnel: Tunnel | undefined
   #hasRequest = false
-  /** It sent an answer to nothing. */
-  #hasSurplus = false
+  /** Where an answer to nothing began, among all octets. */
+  #strayAt: number | undefined
   /** It reads no further request. */
   #isClosing = false
-  #readBytes = 0
-  /** Where the request began. */
-  #requestAt = 0
+  readonly #openedAt: number
 
   constructor(service: Service, endpoint: Endpoint) {
     this.#service = service
+    this.#openedAt = service.world.now
     this.#reader = new MessageReader(
       {
         head: (head) => this.#head(head),
@@ -154,8 +158,6 @@ class ServiceConnection {
     )
     this.#wire = new Wire(service.world, endpoint, {
       data: (bytes) => {
-        if (!this.#hasRequest && this.#reader.isBetween) this.#requestAt = this.#readBytes
-        this.#readBytes += bytes.length
         try {
           this.#reader.push(bytes)
         } catch (error) {
@@ -182,6 +184,7 @@ class ServiceConnection {
     if (this.#wire.isClosed) return
     this.#service.connections.delete(this)
     this.#service.closedAt.push(this.#service.world.now)
+    if (this.#attempt !== undefined) this.#attempt.goneAt = this.#service.world.now
     this.#takeIdleBack()
     if (how === 'close') this.#wire.close()
     else this.#wire.reset()
@@ -215,12 +218,13 @@ class ServiceConnection {
       this.#close('reset')
       return true
     }
-    if (this.#hasSurplus) {
-      // The two have crossed, unless the proxy wrote although bytes were waiting.
-      if (this.#wire.endpoint.peer?.wroteBeside.has(this.#requestAt) === true)
+    if (this.#strayAt !== undefined) {
+      // The two have crossed, unless the proxy wrote although bytes had come.
+      const { arrived = 0 } = this.#wire.endpoint.peer?.whenWrote(this.#reader.startAt) ?? {}
+      if (arrived > this.#strayAt)
         service.violations.push([
           'the answer is that request’s',
-          `${plan.id} was sent while an answer to nothing was waiting`,
+          `${plan.id} was sent though an answer to nothing had come`,
         ])
       service.poisoned.add(plan.id)
       this.#close('reset')
@@ -297,6 +301,8 @@ class ServiceConnection {
       answeredAt: Number.POSITIVE_INFINITY,
       isBroken: false,
       isReused: this.#requests > 1,
+      waitedMs: world.now - this.#openedAt,
+      goneAt: Number.POSITIVE_INFINITY,
     }
     this.#attempt = attempt
     service.attempts.push(attempt)
@@ -305,6 +311,10 @@ class ServiceConnection {
     const { answer } = plan
     if (!isAccepted) {
       this.#respond = () => {
+        if (answer.rejection !== undefined) {
+          this.#rejectWithoutEnd(attempt, answer.rejection)
+          return
+        }
         this.#write(
           `HTTP/1.1 ${service.story.tokens.rejectsWith ?? 401} Rejected\r\ncontent-length: 9\r\n${this.#idleLine}\r\nrejected\n`,
         )
@@ -316,6 +326,16 @@ class ServiceConnection {
       this.#respond = () => this.#answer(attempt)
       if (answer.when === 'head' && plan.content !== undefined) this.#respondSoon()
     }
+  }
+
+  #rejectWithoutEnd(attempt: Attempt, { sends, pace }: NonNullable<AnswerPlan['rejection']>): void {
+    const { world, story } = this.#service
+    this.#write(`HTTP/1.1 ${story.tokens.rejectsWith ?? 401} Rejected\r\ncontent-length: 1000000\r\n\r\n`)
+    this.#wire.writePace = pace
+    this.#write(Buffer.alloc(sends, 'r'))
+    attempt.isAnswered = true
+    attempt.isBroken = true
+    attempt.answeredAt = world.now
   }
 
   #respondSoon(): void {
@@ -359,6 +379,11 @@ class ServiceConnection {
     const service = this.#service
     if (answer.hangs) {
       attempt.isBroken = true
+      if (answer.drips === 'interims') this.#writeOn('HTTP/1.1 102 Processing\r\n\r\n', 50)
+      if (answer.drips === 'fields') {
+        this.#write('HTTP/1.1 200 OK\r\n')
+        this.#writeOn(`x-more: ${'x'.repeat(1_000)}\r\n`, 50)
+      }
       return
     }
     if (socket !== undefined && answer.status === 200) {
@@ -375,7 +400,7 @@ class ServiceConnection {
     }
     if (answer.cut?.at === -1) {
       attempt.isBroken = true
-      this.#close(answer.cut.how)
+      this.#close(answer.cut.how === 'reset' ? 'reset' : 'close')
       return
     }
     const hasNoContent = plan.method === 'HEAD' || answer.status === 204 || answer.status === 304
@@ -390,23 +415,24 @@ class ServiceConnection {
     const isChunked = answer.framing === 'chunked' && !hasNoContent
     const sent = answer.cut === undefined ? content : content.subarray(0, answer.cut.at)
     const interims = 'HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n'.repeat(answer.interims)
+    const { cut, stray } = answer
+    const isStrayJoined = answer.afterwards === 'surplus' && stray?.afterMs === 0
+    const behind = cut?.how === 'malformed' ? 'no chunk\r\n' : isStrayJoined ? stray.text : ''
     const wire = this.#wire
     this.#write(`${interims}${lines.join('\r\n')}\r\n\r\n`)
     if (answer.pace !== undefined) wire.writePace = answer.pace
-    if (isChunked && sent.length > 0) {
-      const middle = Math.ceil(sent.length / 2)
-      for (const part of [sent.subarray(0, middle), sent.subarray(middle)]) {
-        if (part.length > 0)
-          this.#write(Buffer.concat([Buffer.from(`${part.length.toString(16)}\r\n`), part, Buffer.from('\r\n')]))
-      }
-    } else this.#write(sent)
-    if (isChunked && answer.cut === undefined) this.#write('0\r\n\r\n')
+    const pieces = isChunked ? chunksOf(sent) : [sent]
+    if (isChunked && cut === undefined) pieces.push(Buffer.from('0\r\n\r\n'))
+    if (behind !== '') pieces.push(Buffer.concat([pieces.pop() ?? Buffer.alloc(0), Buffer.from(behind)]))
+    for (const piece of pieces) this.#write(piece)
+    if (isStrayJoined) this.#strayAt = wire.writtenBytes + wire.pendingBytes - behind.length
     whenWritten(wire, () => {
       wire.writePace = { bytes: Number.POSITIVE_INFINITY, everyMs: 0 }
       attempt.answeredAt = service.world.now
-      if (answer.cut !== undefined) {
+      if (cut !== undefined) {
         attempt.isBroken = true
-        this.#close(answer.cut.how)
+        // Of what is malformed, the proxy sees to the end.
+        if (cut.how !== 'malformed') this.#close(cut.how)
         return
       }
       attempt.isAnswered = true
@@ -415,7 +441,7 @@ class ServiceConnection {
       const how = afterwards === 'reset' ? 'reset' : closes || afterwards === 'close' ? 'close' : undefined
       attempt.hasArrived = how === undefined
       if (how === undefined) {
-        if (afterwards === 'surplus') this.#surplus()
+        if (afterwards === 'surplus') this.#surplus(stray)
         else this.#answered()
         return
       }
@@ -435,14 +461,25 @@ class ServiceConnection {
   }
 
   /** A while later, if no request has come by then. */
-  #surplus(): void {
+  #surplus(stray: AnswerPlan['stray']): void {
     this.#answered()
     const { world } = this.#service
-    world.after(world.network.between(0, 300), () => {
+    const { text = SURPLUS, isEndless = false, afterMs = world.network.between(0, 300) } = stray ?? {}
+    world.after(afterMs, () => {
       if (this.#hasRequest || this.#wire.isClosed) return
-      this.#hasSurplus = true
-      this.#write('HTTP/1.1 200 OK\r\nx-answer: surplus\r\ncontent-length: 0\r\n\r\n')
+      if (this.#strayAt === undefined) {
+        this.#strayAt = this.#wire.writtenBytes + this.#wire.pendingBytes
+        this.#write(text)
+      }
+      if (isEndless) this.#writeOn(text, 1)
     })
+  }
+
+  /** Again and again, until the connection ends. */
+  #writeOn(text: string, everyMs: number): void {
+    if (this.#wire.isClosed || this.#service.isCalm) return
+    if (this.#wire.pendingBytes === 0) this.#write(text)
+    this.#service.world.after(everyMs, () => this.#writeOn(text, everyMs))
   }
 
   #write(bytes: Buffer | string): void {

@@ -123,8 +123,10 @@ export class Endpoint {
   #flyingBytes = 0
   #lastArrivalAt = 0
   writtenBytes = 0
-  /** Where the program wrote while bytes were waiting to be read: so much it had written before. */
-  readonly wroteBeside = new Set<number>()
+  /** Octets that the program has read. */
+  readBytes = 0
+  /** Of each write: where it began, what the program had read by then, and what had come. */
+  readonly #writes: { readonly at: number; readonly read: number; readonly arrived: number }[] = []
   /** Our side has ended. The end goes behind all that is unsent. */
   hasShutDown = false
   #isEndSent = false
@@ -189,6 +191,7 @@ export class Endpoint {
   read(most: number): Buffer | 'end' | Errno | undefined {
     if (this.#received.bytes > 0) {
       const bytes = this.#received.take(most)
+      this.readBytes += bytes.length
       if (this.#peer !== undefined) this.#peer.#transmit()
       return bytes
     }
@@ -208,11 +211,16 @@ export class Endpoint {
     if (this.isReset || this.hasShutDown) return this.#takeError() ?? 'EPIPE'
     const length = Math.min(bytes.length, this.#room)
     if (length === 0) return 0
-    if (this.#received.bytes > 0) this.wroteBeside.add(this.writtenBytes)
+    this.#writes.push({ at: this.writtenBytes, read: this.readBytes, arrived: this.readBytes + this.#received.bytes })
     this.writtenBytes += length
     this.#unsent.add(Buffer.from(bytes.subarray(0, length)))
     this.#transmit()
     return length
+  }
+
+  /** When the program wrote octet `at`: how many octets it had read by then, and how many had come. */
+  whenWrote(at: number): { readonly read: number; readonly arrived: number } {
+    return this.#writes.findLast((write) => write.at <= at) ?? { read: 0, arrived: 0 }
   }
 
   /** Ends our side. */
