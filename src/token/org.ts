@@ -124,7 +124,7 @@ export class Org {
   mint: Mint | undefined // the one under way
   waiting = 0 // requests that have a place to wait for a first token
   #trouble: Trouble | undefined // of the last call
-  rejectedAt = -1 // the first rejection of the current token since its last acceptance
+  rejectedAt = -1 // the first rejection of the current token, until a later request is accepted
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number; readonly status?: number | undefined } | undefined
   row = 0 // requests whose first answer with the current token was neither accepted nor without meaning,
@@ -265,7 +265,7 @@ export class Org {
   noteAccepted(token: AccessToken, sentAt: number): void {
     this.row = this.rejectedRow = 0
     if (token !== this.current) return
-    this.rejectedAt = -1
+    if (sentAt >= this.rejectedAt) this.rejectedAt = -1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
     if (this.#doubt === undefined || sentAt < this.#doubt.since) return
     const isSettled = sentAt - token.mintedAt >= this.#rules.settleTimeMs

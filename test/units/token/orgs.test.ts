@@ -236,6 +236,30 @@ test('the state of an Org is one word: the first that fits', async () => {
   expect([...seen, state()]).toEqual(shown)
 })
 
+test('a token that was rejected stays so, until a request is accepted that was sent later', async () => {
+  const { orgs, source, clock, request } = setUp()
+  const state = () => orgs.peek(ACME)?.stateAt(clock.now(), clock.now())
+  const first = request().token.take()
+  await source.last.issue()
+  await first
+  clock.advance(6_000)
+  const send = (isKept = true) => {
+    const { token, user } = request()
+    Object.assign(user, { isKept })
+    token.take()
+    token.authorize()
+    return (status: number) => token.judge({ status, rawFields: [] })
+  }
+  const [answerEarly, answerUpload] = [send(), send(false)]
+  clock.advance(1_000)
+  answerUpload(401)
+  answerEarly(200)
+  expect(state()).toBe('rejected')
+  clock.advance(1_000)
+  send()(200)
+  expect(state()).toBe('fresh')
+})
+
 describe('purging', () => {
   test('drops the token, and the mint under way serves only those who wait', async () => {
     const { orgs, source, obtain } = setUp()
