@@ -70,17 +70,17 @@ export class TokenGiver {
     return Math.max(0, (this.#nextClaimAt.get(requester)?.get(org) ?? 0) - this.#orgs.now())
   }
 
-  /** A claim that joins the mint of another, or brings no token, does not count. */
-  async #claim(org: OrgId, sidecar: Sidecar): Promise<Found> {
-    if (this.#orgs.peek(org)?.mint !== undefined) return await this.#mint(org, 'rejected', sidecar)
+  /** A claim that joins the mint of another, or whose mint fails, does not count. One that gives up does: its mint goes on. */
+  #claim(org: OrgId, sidecar: Sidecar): Promise<Found> {
+    const isJoining = this.#orgs.peek(org)?.mint !== undefined
+    const found = this.#mint(org, 'rejected', sidecar)
+    if (isJoining) return found
     const { requester } = sidecar
     const ofCaller = this.#nextClaimAt.get(requester) ?? new LRUCache<OrgId, number>({ max: MAX_CLAIMS })
     this.#nextClaimAt.set(requester, ofCaller)
     ofCaller.set(copyOfOrgId(org), this.#orgs.now() + this.#orgs.rules.rejectedCooldownMs)
-    return await this.#mint(org, 'rejected', sidecar).catch((error: unknown) => {
-      ofCaller.delete(org)
-      throw error
-    })
+    this.#orgs.peek(org)?.mint?.token.catch(() => ofCaller.delete(org))
+    return found
   }
 
   async #mint(org: OrgId, reason: MintReason, sidecar: Sidecar): Promise<Found> {

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest'
 import { TokenGiver } from '../../../src/minter/token-giver.ts'
 import type { OrgId } from '../../../src/org-id.ts'
-import { Orgs } from '../../../src/token/orgs.ts'
+import { Orgs, type OrgsOptions } from '../../../src/token/orgs.ts'
 import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { ScriptedSource } from '../token/scripted-source.ts'
 
@@ -11,11 +11,11 @@ const ACME = 'acme' as OrgId
 const LIFE_MS = 60_000
 
 /** A minter that holds a token of `acme`, and two sidecars. */
-async function setUp() {
+async function setUp(options: Partial<OrgsOptions> = {}) {
   let nowMs = 1_000_000
   const now = () => nowMs
   const source = new ScriptedSource(now)
-  const giver = new TokenGiver(new Orgs({ ...ORGS_OPTIONS, now, day: now, random: () => 0 }, source))
+  const giver = new TokenGiver(new Orgs({ ...ORGS_OPTIONS, now, day: now, random: () => 0, ...options }, source))
   const sidecar = (requester = {}) => ({
     ask: async (rejected?: string) => (await giver.give(ACME, { requester }, rejected)).given.id,
   })
@@ -50,6 +50,29 @@ test('a claim that joins the mint of another does not count: the next one may ca
   await issue()
   expect(await third).not.toBe(second)
   expect(source.mints).toHaveLength(3)
+})
+
+test('a claim that gives up counts: its mint may bring a token. If that fails, the next claim may cause a mint', async () => {
+  let isPatient = true
+  const wait: OrgsOptions['wait'] = async (_, work) => (isPatient ? await work : undefined)
+  const { source, one, other, held, issue } = await setUp({ wait })
+  isPatient = false
+  await expect(one.ask(held)).rejects.toThrow('as long as it may')
+  isPatient = true
+  await issue()
+  const second = await other.ask()
+  expect(second).not.toBe(held)
+  const again = one.ask(second)
+  expect(source.mints).toHaveLength(2)
+  expect(await again).toBe(second)
+  isPatient = false
+  await expect(other.ask(second)).rejects.toThrow('as long as it may')
+  isPatient = true
+  await source.last.fail('token_endpoint_timeout')
+  const third = other.ask(second)
+  expect(source.mints).toHaveLength(4)
+  await issue()
+  expect(await third).not.toBe(second)
 })
 
 test('in the last tenth, a sidecar gets the token at once, and the minter renews it', async () => {
