@@ -41,8 +41,8 @@ const STORY_MS = 25_000
 const COOLDOWN_MS = 10_000
 /** Contract: after so long, a minter that is back is used. */
 const BACK_MS = 5_000
-/** No call of the endpoint is given up sooner, but shortly before its time is over. */
-const LEAST_CALL_MS = 200
+/** That a call was given up comes with the end of its connection. */
+const ROOM_MS = 100
 /** The minter may pause for so long behind failures of the endpoint, which `rules.ts` judges. */
 const PAUSE_MS = 30_000
 /** With a token at hand. */
@@ -379,11 +379,9 @@ function judgeRequest(
 
 function judgeMints({ service, story, starts, violate, world }: MinterStage): void {
   const until = new Map<number, number>()
-  for (const { org, at, endedAt } of service.mints) {
-    const isNewMinter = starts.some((start) => start > 0 && at >= start && at < start + BACK_MS)
-    if ((until.get(org) ?? 0) > at && !isNewMinter) violate('one mint per Org at a time', `org-${org} at ${at}`)
-    // One that hangs is given up, at an unknown time.
-    until.set(org, Number.isFinite(endedAt) ? endedAt : at + LEAST_CALL_MS)
+  for (const { org, at, overAt } of service.mints) {
+    if ((until.get(org) ?? 0) > at + ROOM_MS) violate('one mint per Org at a time', `org-${org} at ${at}`)
+    until.set(org, overAt)
   }
   for (const [org, lifeMs] of story.tokens.livesMs.entries()) {
     const issued = service.tokens.filter((token) => token.org === org).length
@@ -391,10 +389,8 @@ function judgeMints({ service, story, starts, violate, world }: MinterStage): vo
     const { from = 0, to = -COOLDOWN_MS } = (org === 0 && story.claims) || {}
     const byClaims = Math.floor((to - from) / COOLDOWN_MS) + 1
     const byEnds = lifeMs === HOUR_MS ? 0 : Math.ceil(world.now / (lifeMs * 0.85))
-    // A claim that gives up counts for nothing, also if its mint succeeds behind it.
-    const late = org === 0 && story.claims !== undefined ? story.tokens.troubles.length : 0
     // A new minter knows nothing of claims before it.
-    const most = starts.length * (1 + byClaims) + revokes + byEnds + late
+    const most = starts.length * (1 + byClaims) + revokes + byEnds
     if (issued > most) violate('one mint for all sidecars', `org-${org}: ${issued} tokens, not ${most}`)
   }
 }

@@ -245,13 +245,12 @@ function judgeAttempts({ violate, story, world }: Stage, id: string, attempts: r
 function judgeMints({ service, violate, story }: Stage): void {
   const hasPurges = story.operator.some(({ what }) => what.startsWith('purge'))
   const lastOf = new Map<number, number>()
-  for (const { org, at, endedAt } of service.mints) {
-    // A call that the proxy gave up may still be at work at the service.
+  for (const { org, at, overAt } of service.mints) {
     const runs = lastOf.get(org) ?? 0
-    const gaveUpAt = at + story.limits.mintTimeoutMs * CALL_SHARE
+    // That a call was given up comes with the end of its connection.
     if (runs > at + 100 && !hasPurges && story.stalls.length === 0)
       violate('one mint per Org at a time', `org-${org} at ${at.toFixed(0)}`)
-    lastOf.set(org, Math.min(endedAt, gaveUpAt))
+    lastOf.set(org, overAt)
   }
 }
 
@@ -262,8 +261,10 @@ function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void 
   for (const id of service.poisoned) lastOf.delete(`org-${service.plans.get(id)?.org}`)
   for (const { org, state } of proxy.orgStatuses()) {
     const last = lastOf.get(org)
-    // Of a client that has left, the proxy may not have read the answer.
-    const isRead = outcomes().some(({ plan, end }) => plan === last?.plan && end === 'whole')
+    // The proxy may not have read the answer: its client had left, or the service was too slow.
+    const isRead = outcomes().some(
+      ({ plan, end, code }) => plan === last?.plan && end === 'whole' && code !== 'http_response_timeout',
+    )
     // Another status than 401 may say something else. And of a later token, the service has said nothing.
     const isNewest = !service.tokens.some(
       (token) => `org-${token.org}` === org && token.issuedAt > (last?.token?.issuedAt ?? 0),

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process'
 import { describe, expect, test } from 'vitest'
-import { FOUND } from './seeds.ts'
+import { FOUND, FOUND_WITH_MINTER } from './seeds.ts'
 
 /** The simulation puts its own sockets below Node's `net`, whose inside each version may change. */
 const isOnItsNode = process.versions.node.startsWith('20.')
@@ -23,6 +23,7 @@ describe.skipIf(!isOnItsNode)('the simulation, on Node 20', () => {
 
   test('every seed that has failed passes', () => {
     simulate('--seeds', Object.keys(FOUND).join(','))
+    simulate('--minter', '--seeds', Object.keys(FOUND_WITH_MINTER).join(','))
   })
 
   test('fixed seeds pass', () => {

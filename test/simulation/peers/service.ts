@@ -51,6 +51,8 @@ export interface MintCall {
   readonly org: number
   readonly at: number
   endedAt: number
+  /** It was answered, or its connection has ended. */
+  overAt: number
   readonly trouble: MintTrouble | 'unauthorized' | undefined
 }
 
@@ -134,6 +136,8 @@ class ServiceConnection {
   #attempt: Attempt | undefined
   #respond: (() => void) | undefined
   #isCall = false
+  /** The one that is not answered. */
+  #call: MintCall | undefined
   #requests = 0
   #takeIdleBack: () => void = () => undefined
   #tunnel: Tunnel | undefined
@@ -183,6 +187,7 @@ class ServiceConnection {
   #close(how: 'close' | 'reset' = 'close'): void {
     if (this.#wire.isClosed) return
     this.#service.connections.delete(this)
+    if (this.#call !== undefined) this.#call.overAt = this.#service.world.now
     this.#service.closedAt.push(this.#service.world.now)
     if (this.#attempt !== undefined) this.#attempt.goneAt = this.#service.world.now
     this.#takeIdleBack()
@@ -248,13 +253,16 @@ class ServiceConnection {
       org,
       at: world.now,
       endedAt: Number.POSITIVE_INFINITY,
+      overAt: Number.POSITIVE_INFINITY,
       trouble: isKnown ? trouble : 'unauthorized',
     }
     service.mints.push(call)
+    this.#call = call
     world.tell('endpoint', `mint org-${org} ${call.trouble ?? 'ok'}`)
     const [least, most] = service.isCalm ? [0, 1] : story.tokens.answerMs
     const answer = (status: number, content: string, more = '') => {
-      call.endedAt = world.now
+      call.endedAt = call.overAt = world.now
+      this.#call = undefined
       this.#write(`HTTP/1.1 ${status} X\r\ncontent-length: ${content.length}\r\n${more}\r\n${content}`)
       this.#answered()
     }
