@@ -202,8 +202,8 @@ export class Org {
   }
 
   /** The current token was young when the request was sent: the service may have looked at it then, and answer later. */
-  wasYoungFor({ token, sentAt }: ServiceAnswer): boolean {
-    return token === this.current && sentAt - token.mintedAt < this.#rules.settleTimeMs
+  wasYoungFor({ token, sentAt }: ServiceAnswer, now: number, day: number): boolean {
+    return token === this.current && token.ageAt(now, day) - (now - sentAt) < this.#rules.settleTimeMs
   }
 
   /** While the current token is young. */

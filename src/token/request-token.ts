@@ -232,14 +232,14 @@ export class RequestToken {
     this.#rejections += 1
     if (this.#isLast || this.#rejections === MOST_REJECTIONS) return this.#pass(org, answer, now)
     if (!isKept || (status !== 401 && !isSafe)) {
-      const isDoubtful = token === current && !org.wasYoungFor(answer) // rule 7
+      const isDoubtful = token === current && !org.wasYoungFor(answer, now, day) // rule 7
       if (isDoubtful) org.noteDoubt(status === 401 ? 'not kept' : 'not safe', now, day)
       return this.#pass(org, answer, now, 'not_kept')
     }
     if (current !== undefined && !this.#rejected.includes(current)) return current // rule 3
     if (current?.hasEndedAt(now, day)) return this.#mintForRepeat('expired') // rule 2
     if (org.isYoungAt(now, day)) return this.#repeatWhileYoung(org, answer, now, day) // rule 4
-    if (org.wasYoungFor(answer)) return current
+    if (org.wasYoungFor(answer, now, day)) return current
     if (!this.#hasRetried && org.acceptedAt >= 0 && now - org.acceptedAt < MOMENT_MS) {
       this.#hasRetried = true
       return current // rule 5

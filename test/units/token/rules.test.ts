@@ -194,6 +194,14 @@ describe('4. the token is young', () => {
     expect([stage.mints, upload.mints]).toEqual([1, 1])
   })
 
+  test('a token that ended while the machine slept is not young, though the monotonic clock stood still', async () => {
+    const stage = new Stage()
+    await stage.send()
+    stage.sleptMs = 3_600_000
+    stage.answer = endsBefore(2)
+    expect(tokensOf(await stage.sentBy(() => stage.send(POST)))).toEqual([1, 1, 2])
+  })
+
   test('the former token, if there is one that was not rejected', async () => {
     const stage = await Stage.settled()
     await stage.pass(400_000)
