@@ -140,8 +140,7 @@ export class Fleet {
     const name = keys.nameOf(shared)
     const askedAt = clock.now()
     // An older token was purged, or is no younger than the one to be replaced.
-    const none = Number.NEGATIVE_INFINITY
-    const bornAfter = Math.max(this.#allPurgedAt, this.#purgedAt.get(org) ?? none, options.replaces?.mintedAt ?? none)
+    const bornAfter = Math.max(this.#lastPurgeOf(org), options.replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
     const maxAgeMs = Math.ceil(Math.min(MAX_SPAN_MS, askedAt - bornAfter))
     const reply = await this.store.ask(CLAIM, name, [owner, `${this.#leaseMs}`, `${maxAgeMs}`, except])
     if (reply.kind === 'error') return 'mint'
@@ -158,9 +157,11 @@ export class Fleet {
   async #mintAndTell(mint: SharedMint): Promise<AccessToken> {
     try {
       const startedAt = Math.floor(clock.now())
+      const lastPurge = this.#lastPurgeOf(mint.org)
       const token = await mint.source.mint(mint.org, mint.options)
-      // A token that came late, from an earlier call, is older than the others would take it for.
-      if (token.mintedAt < startedAt) this.#release(mint)
+      // A token that came late, from an earlier call, is older than the others would take it for. One that a purge overtook serves
+      // its request alone.
+      if (token.mintedAt < startedAt || this.#lastPurgeOf(mint.org) !== lastPurge) this.#release(mint)
       else this.#tell(mint, token)
       return token
     } catch (error) {
@@ -199,6 +200,10 @@ export class Fleet {
   /** A lease that a store gave without an answer ends by itself. */
   #release({ keys, shared, owner, storeAheadMs }: SharedMint): void {
     if (storeAheadMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(shared), [owner]))
+  }
+
+  #lastPurgeOf(org: OrgId): number {
+    return Math.max(this.#allPurgedAt, this.#purgedAt.get(org) ?? Number.NEGATIVE_INFINITY)
   }
 
   async #forget(orgs: readonly OrgId[]): Promise<void> {

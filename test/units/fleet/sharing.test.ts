@@ -237,6 +237,23 @@ describe.skipIf(lacks('redis-server'))('a purge', () => {
     expect(await two!.text('acme')).toBe('acme.2')
   })
 
+  test.each<[string, OrgId[], 'all'?]>([
+    ['of its org', [ACME]],
+    ['of all', [], 'all'],
+  ])('%s overtakes a mint under way: its token is not told', async (_, orgs, all) => {
+    endpoint.gate = new Gate()
+    await using replicas = await Replica.start(2, server.port, endpoint)
+    const [one, two] = replicas
+    const minted = one!.text('acme')
+    await untilHeld()
+    one!.fleet.purge(orgs, all)
+    await passed(100) // so that the answer is younger than the purge
+    endpoint.gate.open()
+    expect(await minted).toBe('acme.1')
+    await untilFree()
+    expect([await one!.text('acme'), await two!.text('acme')]).toEqual(['acme.2', 'acme.2'])
+  })
+
   test('lasts: neither a rotation nor a store that was away brings the token back', async () => {
     await using replicas = await Replica.start(1, server.port, endpoint, { secret: 'a' })
     const [one] = replicas
