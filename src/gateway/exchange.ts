@@ -50,7 +50,12 @@ export interface Gateway {
 const IDEMPOTENT = new Set(['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'QUERY', 'PROPFIND', 'REPORT', 'SEARCH'])
 
 /** Failures to connect that may be gone at once. A time limit has passed already, and a bad certificate stays. */
-const PASSING_FAILURES: ReadonlySet<ErrorCode> = new Set(['connection_refused', 'connection_terminated', 'dns_error'])
+const PASSING_FAILURES: ReadonlySet<ErrorCode> = new Set([
+  'connection_refused',
+  'connection_terminated',
+  'dns_error',
+  'tls_protocol_error',
+])
 
 /** A service that refuses the request does so in this time. So the client need not send the content (RFC 9110 §10.1.1). */
 const CONTINUE_AFTER_MS = 100

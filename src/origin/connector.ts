@@ -161,8 +161,8 @@ const itself: LookupFunction = (path, _, found) => found(null, [{ address: path,
 
 function endedInHandshake(): OriginError {
   const hint =
-    'The connection was ended during the TLS handshake: the port may speak no TLS, or a load balancer may have no server behind it.'
-  return new OriginError('connection_terminated', 'closed while connecting', { hint })
+    'TLS with the service failed: the connection was ended during the handshake; a load balancer may have no server behind it.'
+  return new OriginError('tls_protocol_error', 'closed during the TLS handshake', { hint })
 }
 
 function tooLate(outboundProxy: OutboundProxy | undefined): OriginError {

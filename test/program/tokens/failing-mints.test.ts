@@ -133,7 +133,9 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
     await using service = await startService()
     await using server = await listening(createServer(onConnection))
     const baseUrl = `https://127.0.0.1:${server.port}`
-    await expectCause('during the TLS handshake: the port may speak no TLS', service, { baseUrl })
+    await expectCause('TLS with the service failed: the connection was ended during the handshake', service, {
+      baseUrl,
+    })
   })
 
   test('the port says nothing in the TLS handshake: what took too long is TCP and TLS, not an answer', async () => {

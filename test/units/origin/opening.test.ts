@@ -20,7 +20,7 @@ test('a listener that closes during the TLS handshake fails the attempt at once'
   await using server = await listening(createServer((socket) => socket.end()))
   const baseUrl = new URL(`https://127.0.0.1:${server.port}`)
   await using pool = await startOriginPool(undefined, { baseUrl })
-  expect(await pool.send('/').failed()).toMatchObject({ code: 'connection_terminated' })
+  expect(await pool.send('/').failed()).toMatchObject({ code: 'tls_protocol_error' })
 })
 
 describe.skipIf(process.platform !== 'linux')('a name with several addresses', () => {
