@@ -97,7 +97,10 @@ export class Tunnel {
   }
 
   watch(): void {
-    this.#looking ??= clock.every(LOOK_MS, () => this.#look(clock.runningTime()))
+    if (this.#looking !== undefined) return
+    // What was taken before is no movement at the first look.
+    for (const side of [this.#client, this.#service]) side.look(clock.runningTime())
+    this.#looking = clock.every(LOOK_MS, () => this.#look(clock.runningTime()))
   }
 
   #look(now: number): void {

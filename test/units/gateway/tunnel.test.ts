@@ -1,10 +1,11 @@
 import { once } from 'node:events'
 import { connect, createServer, type Socket } from 'node:net'
-import { onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { RequestRecord } from '../../../src/gateway/request-record.ts'
 import { Tunnel, Tunnels } from '../../../src/gateway/tunnel.ts'
 import type { Client } from '../../../src/listener/request-handler.ts'
 import { listening } from '../../support/listening.ts'
+import { scaled } from '../../support/pace.ts'
 
 /** A side of the tunnel, and its peer, which takes nothing. */
 async function openSide() {
@@ -16,6 +17,19 @@ async function openSide() {
   const [peer] = (await once(server, 'connection')) as [Socket]
   return { socket, carrier: socket, firstBytes: undefined, peer }
 }
+
+test('a client ends, and the service does not: ten seconds, also behind bytes that were taken before', async () => {
+  const [client, service] = [await openSide(), await openSide()]
+  const [wasClosed, startedAt] = [once(service.peer.resume(), 'end'), performance.now()]
+  const keeper = { observer: { requestEnded() {}, programFailed() {} }, tunnels: new Tunnels(), idleTimeoutMs: 60_000 }
+  new Tunnel(keeper, new RequestRecord('', 'acme', 'GET', '/', 0), {} as Client, client, service)
+  client.peer.write('bytes')
+  client.peer.end()
+  await once(service.socket, 'close')
+  await wasClosed
+  expect(performance.now() - startedAt).toBeGreaterThan(9_900)
+  expect(performance.now() - startedAt).toBeLessThan(scaled(10_900))
+})
 
 test('the proxy ends a client that is slow to take what was sent, and the service sends more: a reset', async () => {
   const [client, service] = [await openSide(), await openSide()]
