@@ -30,7 +30,8 @@ function paused(told: Troubled, call: string | undefined): Finding {
   const groups = groupedByCause(told)
   const causes = [...groups].slice(0, MAX_CAUSES).map(([cause, { orgs, since }]) => {
     const place = call === undefined || cause.includes(call) ? '' : ` The call is ${call}.`
-    return `No new token for ${named(orgs)} since ${new Date(since).toISOString()}: ${cause}${place}`
+    const from = groups.size > 1 ? ` since ${new Date(since).toISOString()}` : '' // of one cause, the warning tells it
+    return `No new token for ${named(orgs)}${from}: ${cause}${place}`
   })
   const others = [...groups.values()].slice(MAX_CAUSES).reduce((sum, { orgs }) => sum + orgs.length, 0)
   if (others > 0) causes.push(`No new token for ${others} more, for other causes.`)

@@ -120,9 +120,7 @@ test('Orgs that are limited are told with the end, and the slower pace with its 
   for (const org of ['a', 'b']) expect((await request(proxy.port, get('/v2/x', org))).status).toBe(503)
   const [paused, pace, ...others] = await warningsOf(proxy)
   expect([paused?.code, pace?.code, others]).toEqual(['orgs_paused', 'mint_pace_reduced', []])
-  expect(paused?.text).toMatch(
-    /^No new token for b, a since \d{4}-.*Z: The token endpoint answered 429: it limits the rate/,
-  )
+  expect(paused?.text).toMatch(/^No new token for b, a: The token endpoint answered 429: it limits the rate/)
   expect(Date.parse(paused?.until ?? '') - Date.now()).toBeGreaterThan(60_000)
   expect(pace?.text).toMatch(/makes 25 % of the calls .* set tokens\.mintRate to/)
   const metrics = () =>
@@ -158,7 +156,8 @@ test('App credentials that were never accepted are told from the second Org on; 
   const [told, ...others] = await warningsOf(proxy)
   expect([told?.code, others]).toEqual(['orgs_paused', []])
   // The proxy may have asked for the first ones by itself meanwhile.
-  const [, named] = /No new token for (.+) since \S+: The token endpoint answered 401/.exec(told?.text ?? '') ?? []
+  const [, named] =
+    /No new token for (.+?)(?: since \S+)?: The token endpoint answered 401/.exec(told?.text ?? '') ?? []
   expect(named?.split(', ')).toEqual(expect.arrayContaining(['initech', 'hooli']))
 })
 
@@ -174,7 +173,7 @@ test('Orgs for which the endpoint fails are told with each cause, also between t
   await eventually(async () => {
     const warning = await told()
     const call = `The call is POST ${service.baseUrl.replace(/\/$/, '')}/v2/orgs/{orgId}/access.`
-    expect(warning?.text.replaceAll(/ since \S+Z/g, '')).toContain(
+    expect(warning?.text.replaceAll(/ since \d{4}-\S+Z/g, '')).toContain(
       `No new token for hooli, umbrella, initech and 1 more: The token endpoint answered 502. ${call} No new token for acme: The token endpoint answered 500. ${call}`,
     )
     return warning?.until === undefined
@@ -200,9 +199,8 @@ test('a trouble of another kind has its own time, and so has the one that is lef
   await proxy.askAdmin('/tokens/purge?org=b', 'POST')
   const [told] = await warningsOf(proxy)
   expect(told?.code).toBe('orgs_paused')
-  const sinceOf = (text = '') => Date.parse(/No new token for a since (\S+Z):/.exec(text)?.[1] ?? '')
-  expect(sinceOf(told?.text)).toBeGreaterThanOrEqual(pausedAt)
-  expect(Date.parse(told?.since ?? '')).toBe(sinceOf(told?.text))
+  expect(told?.text).toMatch(/^No new token for a: /)
+  expect(Date.parse(told?.since ?? '')).toBeGreaterThanOrEqual(pausedAt)
   expect(Date.parse(first?.since ?? '')).toBeLessThanOrEqual(pausedAt)
 })
 
