@@ -1,7 +1,6 @@
 /**
  * Everything that relies on what Node does, but does not document: each with the reason, and with the plain way that it replaces.
- * `test/units/node-internals.test.ts` fails on a version of Node where one of them has stopped working, and every test of the
- * listener's TLS where `beginTls` has.
+ * `test/units/node-internals.test.ts` fails on a version of Node where one of them has stopped working.
  */
 
 import { type Server as NetServer, Socket } from 'node:net'
@@ -64,6 +63,15 @@ export function readAccepted(accepted: Socket, reader: Reader): Socket {
   return socket
 }
 
+/**
+ * Gives what `onread` has brought to whoever reads `socket` as a stream from now on, as those of a WebSocket do. Returns false if
+ * they want no more for now. `push` is documented for those who write a stream. The plain way has no `onread`, and makes a buffer
+ * for each read of each connection that might become a WebSocket.
+ */
+export function pushRead(socket: Socket, bytes: Buffer): boolean {
+  return socket.push(bytes)
+}
+
 /** Returns octets `start` to `end` in memory that nobody overwrites. */
 export function kept(bytes: Buffer, start: number, end: number): Buffer {
   const part = bytes.subarray(start, end)
@@ -124,4 +132,24 @@ export function keepReading(socket: Socket, onFailed: (done: () => void) => void
   const writev = socket._writev
   socket._write = (chunk, encoding, given) => write.call(socket, chunk, encoding, wrapped(given))
   if (writev) socket._writev = (chunks, given) => writev.call(socket, chunks, wrapped(given))
+}
+
+/**
+ * Reads on in the next turn of the event loop, if `mayResume` then. To be called when something was read. Node tells of a reset as
+ * of an end if it finds the reset together with data, and goes on reading (`uv__stream_io` of libuv). Content that only the end of
+ * the connection ends would look complete. Behind a pause, it reads the reset by itself. The plain way trusts `end`.
+ */
+export function pauseForTurn(socket: Socket, mayResume: () => boolean): void {
+  socket.pause()
+  setImmediate(() => {
+    if (mayResume()) socket.resume()
+  })
+}
+
+/**
+ * True if a socket that has ended was reset. For one through a proxy, the pause above is none: it was read before we see it. But a
+ * socket that was reset has no peer; behind a FIN it has one. A unix socket has no addresses at all. The plain way trusts `end`.
+ */
+export function wasReset(socket: Socket): boolean {
+  return socket.remoteAddress === undefined && socket.localAddress !== undefined
 }

@@ -20,7 +20,7 @@ import * as clock from '../clock.ts'
 import { RESPONSE_NOT_READ } from '../errors.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type RequestEvents, type RequestHead, RequestParser } from '../http1/request-parser.ts'
-import { kept, readAccepted, resetConnection } from '../node-internals.ts'
+import { kept, pushRead, readAccepted, resetConnection } from '../node-internals.ts'
 import { Pieces } from '../pieces.ts'
 import type { ClientCertificate } from './client-certificate.ts'
 import { ClientResponse, type LastWrites } from './client-response.ts'
@@ -217,8 +217,7 @@ export class ClientConnection implements Client, RequestEvents {
   // ---- input
 
   #received(bytes: Buffer, length: number): boolean {
-    // Whoever has got the socket of a tunnel reads it as a stream.
-    if (this.#isStream) return this.socket.push(kept(bytes, 0, length))
+    if (this.#isStream) return pushRead(this.socket, kept(bytes, 0, length))
     this.#read(bytes, length)
     return true
   }

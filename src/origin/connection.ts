@@ -1,4 +1,26 @@
-/** One connection to the service. It carries one exchange at a time, and takes the next when nothing of the last is left. */
+/**
+ * One connection to the service. It carries one exchange at a time, and takes the next when nothing of the last is left.
+ *
+ * | state | what may come | what follows |
+ * |---|---|---|
+ * | `opening`: the first attempt waits for the socket | the socket | `awaiting token`, `awaiting head` |
+ * | `free` | an attempt | `looking` |
+ * | `looking`: the event loop reads what waits on the socket | nothing | `awaiting token`, `awaiting head` |
+ * | | bytes, or an end: the attempt goes elsewhere | `closed` |
+ * | `awaiting token`: the attempt has no token yet | the token | `awaiting head` |
+ * | | an end of the attempt | `free` |
+ * | | bytes, or an end: the attempt keeps waiting | `lost` |
+ * | `awaiting head`: the request is written | the head | `relaying` |
+ * | `relaying`: the attempt gets what comes | the attempt holds the response behind its head | `held` |
+ * | | the attempt wants no more of it | `discarding` |
+ * | | the end of the response | `free`, `closed` |
+ * | `held` | what the attempt says | `relaying`, `discarding`, `tunnel` |
+ * | `discarding`: nobody gets what comes | the end of the response | `free`, `closed` |
+ * | | too much, or too late | `closed` |
+ * | `lost`: closed, and the attempt has no token yet | the token: the attempt goes elsewhere | `closed` |
+ * | `tunnel`: another has the socket | | |
+ * | any but the last two | an end, an error, an end of the attempt | `closed` |
+ */
 
 import assert from 'node:assert/strict'
 import type { Socket } from 'node:net'
@@ -6,7 +28,7 @@ import { OriginError } from '../errors.ts'
 import { joinedValue } from '../http1/field-list.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
 import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
-import { keepReading } from '../node-internals.ts'
+import { keepReading, pauseForTurn, pushRead, wasReset } from '../node-internals.ts'
 import type { Attempt, AttemptConnection, SwitchedConnection } from './attempt.ts'
 import type { Connector } from './connector.ts'
 import { originError } from './origin-failure.ts'
@@ -49,51 +71,93 @@ const SWITCHING_PROTOCOLS = 101
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
+/** An attempt before the head of its response. */
+class Sending {
+  name: 'opening' | 'looking' | 'awaiting token' | 'awaiting head' | 'lost'
+  readonly attempt: Attempt
+  /** Content that goes out in pieces; undefined if the request has none, or all of it was written with the head. */
+  content: RequestContent | undefined
+  /** The request has content that the service may not have read when it answers. */
+  hasMuchContent = false
+
+  constructor(name: 'opening' | 'looking', attempt: Attempt) {
+    this.name = name
+    this.attempt = attempt
+  }
+}
+
+/** A final response, or a 101. */
+class Receiving {
+  name: 'held' | 'relaying' | 'discarding' = 'relaying'
+  readonly attempt: Attempt
+  readonly content: RequestContent | undefined
+  readonly response: ReceivedResponse
+  /** The connection may carry another exchange behind this response. */
+  readonly persists: boolean
+  /** Octets of content of the response. */
+  contentBytes = 0
+  /** The sink wants no more content for now. */
+  isPaused = false
+  /** While it is held: what was read, of which nothing from `restAt` on was told. Node has another buffer for the next read. */
+  rest: Buffer | undefined
+  restAt = 0
+
+  constructor({ attempt, content }: Sending, response: ReceivedResponse, persists: boolean) {
+    this.attempt = attempt
+    this.content = content
+    this.response = response
+    this.persists = persists
+  }
+}
+
+/** It carries nothing. */
+interface Empty {
+  name: 'free' | 'tunnel' | 'closed'
+  readonly attempt?: undefined
+  readonly content?: undefined
+}
+
+type State = Sending | Receiving | Empty
+
+const FREE: Empty = { name: 'free' }
+const TUNNEL: Empty = { name: 'tunnel' }
+const OVER: Empty = { name: 'closed' }
+
+/** Those that each may follow. */
+const FORMER: Readonly<Record<State['name'], readonly State['name'][]>> = {
+  opening: [],
+  free: ['relaying', 'discarding', 'awaiting token'],
+  looking: ['free'],
+  'awaiting token': ['looking', 'opening'],
+  'awaiting head': ['looking', 'awaiting token', 'opening'],
+  relaying: ['held', 'awaiting head'],
+  held: ['relaying'],
+  discarding: ['held', 'relaying'],
+  lost: ['awaiting token'],
+  tunnel: ['held'],
+  closed: ['relaying', 'discarding', 'free', 'opening', 'looking', 'awaiting head', 'held', 'lost'],
+}
+
 /**
- * How an exchange leaves it:
+ * How an attempt leaves it before its end:
  * - `abort`: the attempt fails, and the socket closes, or goes back to the pool if the attempt waited for a token.
  * - `destroy`: the attempt fails, or goes elsewhere if it was not sent, and the socket closes. An attempt that waits for a token
  *   stays until it has it. Nobody is told of a response that is read away.
  * - `#close`: nobody is told but the pool, and the socket closes.
- * - `#detach`: nobody is told, and the socket stays open.
  */
 export class Connection implements AttemptConnection, ResponseEvents {
   readonly #pool: Pool
   readonly #parser: ResponseParser
   readonly #cancelOpening: () => void
+  #state: State
+  /** Undefined until it is open. */
   #socket: Socket | undefined
   /** Beneath TLS, if it is known. */
   #carrier: Socket | undefined
-  /** Undefined while the connection is free. */
-  attempt: Attempt | undefined
-  /** Content that goes out in pieces; undefined if the request has none, or all of it was written with the head. */
-  #content: RequestContent | undefined
-  /** The final response, or a 101. */
-  #response: ReceivedResponse | undefined
-  /** It waits for a token. */
-  #awaiting: Attempt | undefined
-  /** Nobody wants the response. */
-  #isDiscarding = false
-  /** Octets of content of the response. */
-  #contentBytes = 0
-  /** True if the connection may carry another exchange behind this response. */
-  #persists = false
-  /** The end of the last read, in its bytes. */
-  #readBytes = 0
-  /** The attempt has the head, and has not said yet what becomes of the rest: what `#rest` has from `#restAt` on. */
-  #isHeld = false
-  /** Node asks for the buffer of the next read before that, so it is not this one. */
-  #rest: Buffer | undefined
-  #restAt = 0
-  /** True if the request has content that the service may not have read when it answers. */
-  #hasMuchContent = false
-  /** True once the connection takes no more attempts. */
-  #isClosed = false
-  #isTunnel = false
-  /** The sink wants no more content for now. */
-  #isPaused = false
   /** For the next read. Undefined if the last one is still in use. */
   #buffer: Buffer | undefined
+  /** The end of the last read, in its bytes. */
+  #readBytes = 0
   /** Monotonic milliseconds. No request is taken after it. */
   readonly retiresAt: number
   /** Monotonic milliseconds. The pool sets it while the connection is free. */
@@ -108,8 +172,8 @@ export class Connection implements AttemptConnection, ResponseEvents {
     this.#pool = pool
     this.retiresAt = retiresAt
     this.#parser = new ResponseParser(this)
-    first.isReused = false
-    this.#hold(first)
+    this.#state = new Sending('opening', first)
+    this.#hold(first, false)
     this.#cancelOpening = connector.open(this, first.request.isHandshake === true, (result, carrier) => {
       this.#carrier = carrier
       if (result instanceof OriginError) this.destroy(result)
@@ -117,21 +181,35 @@ export class Connection implements AttemptConnection, ResponseEvents {
     })
   }
 
+  /** The one way from state to state. Data that two states share stays in its object. */
+  #enter<S extends State>(state: S, name: S['name'] = state.name): void {
+    assert(FORMER[name].includes(this.#state.name))
+    state.name = name
+    this.#state = state
+    this.#progress = undefined
+  }
+
+  /** Undefined while the connection carries none. */
+  get attempt(): Attempt | undefined {
+    return this.#state.attempt
+  }
+
   get isConnected(): boolean {
     return this.#socket !== undefined
   }
 
   #opened(socket: Socket): void {
+    const { attempt } = this.#state
+    assert(attempt !== undefined)
     this.#socket = socket
     socket.on('error', (error) => this.destroy(originError(error)))
     socket.on('end', () => this.#inputEnded(socket))
     socket.on('close', () => this.destroy())
-    socket.on('drain', () => this.#content?.resume())
+    socket.on('drain', () => this.#state.content?.resume())
     // A socket that is read into our buffers never emits it.
     socket.on('data', (chunk: Buffer) => this.received(chunk, chunk.length))
-    assert(this.attempt !== undefined)
     // Whoever gets the socket of a tunnel sees to it.
-    if (this.attempt.request.isHandshake !== true) keepReading(socket, () => this.#content?.detach())
+    if (attempt.request.isHandshake !== true) keepReading(socket, () => this.#state.content?.detach())
     this.send()
   }
 
@@ -140,63 +218,68 @@ export class Connection implements AttemptConnection, ResponseEvents {
    * read yet. Written before that, the request would get these bytes for its response.
    */
   carry(attempt: Attempt): void {
-    attempt.isReused = true
-    this.#hold(attempt)
+    this.#enter(new Sending('looking', attempt))
+    this.#hold(attempt, true)
     this.#pool.look(this)
   }
 
-  #hold(attempt: Attempt): void {
-    assert(this.attempt === undefined && !this.#isClosed)
-    this.attempt = attempt
+  #hold(attempt: Attempt, isReused: boolean): void {
+    attempt.isReused = isReused
     attempt.holder = this
     attempt.sink.carried?.(attempt)
-    this.#progress = undefined
   }
 
   /** Writes the request, unless its attempt has ended or gone elsewhere meanwhile. */
   send(): void {
-    const { attempt } = this
-    if (attempt === undefined || this.#socket === undefined) return
+    const state = this.#state
+    if (state.name !== 'looking' && state.name !== 'opening') return
+    const { attempt } = state
     try {
       const lines = attempt.sink.authorize?.()
-      if (lines instanceof Promise) void this.#sendAuthorized(attempt, lines)
-      else this.#write(attempt, lines)
+      if (lines instanceof Promise) void this.#sendAuthorized(state, lines)
+      else this.#write(state, lines)
     } catch (error) {
-      if (this.attempt === attempt) this.abort(attempt, error as Error)
+      if (this.#state === state) this.abort(attempt, error as Error)
     }
   }
 
-  async #sendAuthorized(attempt: Attempt, awaited: Promise<string>): Promise<void> {
-    this.#awaiting = attempt
+  async #sendAuthorized(state: Sending, awaited: Promise<string>): Promise<void> {
+    const { attempt } = state
+    this.#enter(state, 'awaiting token')
     try {
       const lines = await awaited
       // The connection was idle, like one that is reused: what waits on it is seen first.
       await onceRead()
-      if (attempt.holder !== this) return
-      this.#awaiting = undefined
-      if (this.#isClosed) return this.#pool.dispatch(attempt)
-      attempt.isReused = true
-      attempt.sink.carried?.(attempt)
-      this.#write(attempt, lines)
+      if (this.#state !== state) return
+      if (state.name === 'lost') {
+        this.#enter(OVER)
+        this.#pool.dispatch(attempt)
+        return
+      }
+      this.#hold(attempt, true)
+      this.#write(state, lines)
     } catch (error) {
       if (attempt.holder === this) this.abort(attempt, error as Error)
     }
   }
 
-  #write(attempt: Attempt, secretLines: string | undefined): void {
-    assert(this.attempt === attempt && this.#socket !== undefined)
+  #write(state: Sending, secretLines: string | undefined): void {
+    const { attempt } = state
+    this.#enter(state, 'awaiting head')
+    assert(this.#socket !== undefined)
     attempt.isSent = true
     const { method, isHandshake } = attempt.request
     this.#parser.expect(method === 'HEAD', isHandshake)
-    this.#hasMuchContent = !isJoined(attempt)
-    this.#contentBytes = 0
-    this.#content = writeRequest(this.#socket, attempt, secretLines)
+    state.hasMuchContent = !isJoined(attempt)
+    state.content = writeRequest(this.#socket, attempt, secretLines)
     attempt.sink.sent?.()
   }
 
   /** The buffer for the next read. */
   nextBuffer(): Buffer {
-    if (this.#isTunnel || this.#response?.status === SWITCHING_PROTOCOLS) return this.#pool.tunnelBuffer
+    const state = this.#state
+    const isSwitch = state.name === 'held' && state.response.status === SWITCHING_PROTOCOLS
+    if (isSwitch || state.name === 'tunnel') return this.#pool.tunnelBuffer
     if (this.#buffer === undefined) {
       this.#buffer = this.#pool.spareBuffer ?? Buffer.allocUnsafeSlow(READ_BYTES)
       this.#pool.spareBuffer = undefined
@@ -206,104 +289,107 @@ export class Connection implements AttemptConnection, ResponseEvents {
 
   /** As the connector calls it. */
   received(bytes: Buffer, length: number): boolean {
-    const { attempt } = this
-    // Whoever has got the socket of a tunnel reads it as a stream.
-    if (this.#isTunnel) return this.#socket?.push(Buffer.from(bytes.subarray(0, length))) === true
-    if (attempt?.isSent !== true) {
+    const state = this.#state
+    if (state.name === 'tunnel') {
+      assert(this.#socket !== undefined)
+      return pushRead(this.#socket, Buffer.from(bytes.subarray(0, length)))
+    }
+    if (state.attempt?.isSent !== true) {
       // No request has been sent. These bytes must not become the response to the next one.
       this.destroy()
       return false
     }
-    attempt.hasResponse = true
-    if (this.#isHeld) this.#holdMore(bytes, length)
+    state.attempt.hasResponse = true
+    if (state.name === 'held') this.#holdMore(state, bytes, length)
     else this.#read(bytes, 0, length)
     return true
   }
 
   /** A second read before the attempt has said what becomes of the first: of TLS, or of a stream. */
-  #holdMore(bytes: Buffer, length: number): void {
-    assert(this.#rest !== undefined)
-    this.#rest = Buffer.concat([this.#rest.subarray(this.#restAt, this.#readBytes), bytes.subarray(0, length)])
-    this.#restAt = 0
-    this.#readBytes = this.#rest.length
+  #holdMore(state: Receiving, bytes: Buffer, length: number): void {
+    assert(state.rest !== undefined)
+    state.rest = Buffer.concat([state.rest.subarray(state.restAt, this.#readBytes), bytes.subarray(0, length)])
+    state.restAt = 0
+    this.#readBytes = state.rest.length
   }
 
   #read(bytes: Buffer, start: number, end: number): void {
-    const { attempt } = this
+    const { attempt } = this.#state
     try {
       this.#readBytes = end
       const next = this.#parser.read(bytes, start, end)
-      if (this.#isHeld) {
-        this.#rest = bytes
-        this.#restAt = next
+      const state = this.#state
+      if (state.name === 'held') {
+        state.rest = bytes
+        state.restAt = next
         if (bytes === this.#buffer) this.#buffer = undefined
-      } else if (this.attempt === attempt && !this.#isDiscarding) {
+      } else if (state.attempt === attempt && state.name !== 'discarding') {
         attempt?.sink.responsePaused?.()
-        if (this.#parser.endsWithConnection) this.#pauseForTurn()
+        if (state.name === 'relaying' && this.#parser.endsWithConnection) this.#lookForReset(state)
       }
     } catch (error) {
       this.destroy(error instanceof MalformedMessage ? protocolError(error) : (error as Error))
     }
   }
 
-  /**
-   * Node tells of a reset as of an end if it finds the reset together with data, and goes on reading (uv__stream_io of libuv). Then
-   * content that was cut would look complete. Behind a pause, it reads the reset by itself.
-   */
-  #pauseForTurn(): void {
-    const socket = this.#socket
-    if (socket === undefined || this.#isPaused) return
-    socket.pause()
-    setImmediate(() => {
-      if (!this.#isPaused) socket.resume()
-    })
+  /** Content that a reset has cut must not look complete. */
+  #lookForReset(state: Receiving): void {
+    assert(this.#socket !== undefined)
+    if (!state.isPaused) pauseForTurn(this.#socket, () => !state.isPaused)
   }
 
   responseHead(response: ReceivedResponse): void {
-    const { attempt } = this
-    assert(attempt !== undefined && this.#socket !== undefined)
-    this.#response = response
-    this.#progress = undefined
+    const state = this.#state
+    assert(state.name === 'awaiting head' && this.#socket !== undefined)
+    const { attempt, content, hasMuchContent } = state
     const isSwitch = response.status === SWITCHING_PROTOCOLS
     if (isSwitch && joinedValue(response.rawFields, 'upgrade').toLowerCase() !== 'websocket')
       throw new OriginError('http_upgrade_failed', 'a 101 for another protocol')
     // A service that answers early may never read the rest of the request, even if the kernel took it whole. Or it closes
     // although it said otherwise.
-    const mayBeUnread = this.#hasMuchContent && response.status >= MULTIPLE_CHOICES
-    const isAllSent = this.#content?.isOver !== false && this.#socket.writableLength === 0
+    const mayBeUnread = hasMuchContent && response.status >= MULTIPLE_CHOICES
+    const isAllSent = content?.isOver !== false && this.#socket.writableLength === 0
     const isHandshake = attempt.request.isHandshake === true
-    this.#persists = response.keepsAlive && !mayBeUnread && isAllSent && !isHandshake
+    const persists = response.keepsAlive && !mayBeUnread && isAllSent && !isHandshake
+    this.#enter(new Receiving(state, response, persists))
     attempt.sink.responseHead(response)
   }
 
   holdResponse(): void {
-    this.#isHeld = true
+    const state = this.#state
+    assert(state.name === 'relaying')
+    this.#enter(state, 'held')
     this.#parser.suspend()
   }
 
   releaseResponse(): void {
-    const rest = this.#rest
-    assert(this.#isHeld && rest !== undefined)
-    this.#isHeld = false
+    const state = this.#state
+    assert(state.name === 'held')
+    this.#enter(state, 'relaying')
+    this.#readRest(state)
+  }
+
+  #readRest(state: Receiving): void {
+    const { rest, restAt } = state
+    assert(rest !== undefined)
     // A response without content has ended with its head.
-    if (this.#parser.isBetweenMessages) this.messageEnd(this.#restAt)
-    else this.#read(rest, this.#restAt, this.#readBytes)
+    if (this.#parser.isBetweenMessages) this.messageEnd(restAt)
+    else this.#read(rest, restAt, this.#readBytes)
     // Nobody reads in it any more.
-    if (this.#rest?.length === READ_BYTES) this.#pool.spareBuffer = rest
-    this.#rest = undefined
+    if (state.rest?.length === READ_BYTES) this.#pool.spareBuffer = rest
+    state.rest = undefined
   }
 
   /** The connection leaves the pool. */
   switchProtocols(): SwitchedConnection {
+    const state = this.#state
     const socket = this.#socket
-    assert(this.#isHeld && socket !== undefined)
+    assert(state.name === 'held' && socket !== undefined)
     // A copy: the bytes are read into a buffer that others use, too.
-    const firstBytes = Buffer.from(this.#rest?.subarray(this.#restAt, this.#readBytes) ?? [])
-    this.#detach()
-    this.#isClosed = true
-    this.#isTunnel = true
+    const firstBytes = Buffer.from(state.rest?.subarray(state.restAt, this.#readBytes) ?? [])
+    this.#enter(TUNNEL)
+    leave(state)
     this.#buffer = undefined
-    this.#rest = undefined
     this.#pool.closed(this)
     for (const event of ['data', 'end', 'drain']) socket.removeAllListeners(event)
     socket.pause()
@@ -312,51 +398,55 @@ export class Connection implements AttemptConnection, ResponseEvents {
   }
 
   messageContent(bytes: Buffer, start: number, end: number): void {
-    assert(this.attempt !== undefined && this.#socket !== undefined)
-    this.#contentBytes += end - start
-    if (this.#isDiscarding) {
-      if (this.#contentBytes > MAX_DISCARDED_BYTES) this.#close()
+    const state = this.#state
+    assert((state.name === 'relaying' || state.name === 'discarding') && this.#socket !== undefined)
+    state.contentBytes += end - start
+    if (state.name === 'discarding') {
+      if (state.contentBytes > MAX_DISCARDED_BYTES) this.#close()
       return
     }
-    const use = this.attempt.sink.responseContent(bytes, start, end)
-    if (use === 'consumed') return
-    if (bytes === this.#rest) this.#rest = undefined
+    const kept = state.attempt.sink.responseContent(bytes, start, end)
+    if (kept === 'consumed') return
+    if (bytes === state.rest) state.rest = undefined
     else this.#buffer = undefined
-    if (use !== 'pause') return
-    this.#isPaused = true
+    if (kept !== 'pause') return
+    state.isPaused = true
     this.#socket.pause()
   }
 
   resume(): void {
-    if (!this.#isPaused) return
-    this.#isPaused = false
+    const state = this.#state
+    if (state.name !== 'relaying' || !state.isPaused) return
+    state.isPaused = false
     this.#progress = undefined
     this.#socket?.resume()
   }
 
   /** The connection reads the rest away, if it can be used again behind it. */
   discardResponse(): void {
-    const { attempt } = this
-    assert(attempt !== undefined && this.#response !== undefined)
-    attempt.holder = undefined
-    this.#isDiscarding = true
-    this.#progress = undefined
-    if (!this.#persists) this.#close()
-    else if (this.#isHeld) this.releaseResponse()
+    const state = this.#state
+    assert(state.name === 'held' || state.name === 'relaying')
+    const wasHeld = state.name === 'held'
+    this.#enter(state, 'discarding')
+    state.attempt.holder = undefined
+    if (!state.persists) this.#close()
+    else if (wasHeld) this.#readRest(state)
   }
 
   /** Frees the connection first: the exchange may send its next attempt from within `responseEnd`. */
   messageEnd(next?: number): void {
-    if (this.#isHeld) return
-    const response = this.#response
-    const isDiscarding = this.#isDiscarding
-    const attempt = this.#detach()
-    assert(attempt !== undefined && response !== undefined)
-    this.resume() // the last piece of content may have paused it
+    const state = this.#state
+    if (state.name === 'held') return
+    assert(state.name === 'relaying' || state.name === 'discarding')
+    const { attempt, response, isPaused } = state
     // Bytes behind the response belong to no other one of ours.
-    if (this.#persists && next === this.#readBytes) this.#pool.freed(this, response.keepAliveSeconds)
-    else this.#close()
-    if (isDiscarding) return
+    if (state.persists && next === this.#readBytes) {
+      this.#enter(FREE)
+      leave(state)
+      if (isPaused) this.#socket?.resume() // by the last piece of content
+      this.#pool.freed(this, response.keepAliveSeconds)
+    } else this.#close()
+    if (state.name === 'discarding') return
     try {
       attempt.sink.responseEnd()
     } catch (error) {
@@ -365,100 +455,100 @@ export class Connection implements AttemptConnection, ResponseEvents {
   }
 
   #inputEnded(socket: Socket): void {
-    if (this.#isClosed) return
     // The attempt says in this turn what becomes of the rest.
-    if (this.#isHeld) {
-      queueMicrotask(() => this.#inputEnded(socket))
-      return
-    }
-    // For a socket through a proxy, that pause is none. But a socket that was reset has no peer; behind a FIN it has one. A unix
-    // socket has no addresses at all.
-    const wasReset = socket.remoteAddress === undefined && socket.localAddress !== undefined
-    if (!wasReset && this.attempt !== undefined && this.#parser.finish()) return
-    this.destroy()
+    if (this.#state.name === 'held') queueMicrotask(() => this.#inputEnded(socket))
+    else if (wasReset(socket) || !this.#parser.finish()) this.destroy()
   }
 
   /** Ends an attempt that stands still for too long. To be called several times within each limit. `now` is running time. */
   check(now: number, { responseTimeoutMs, idleTimeoutMs }: TimeLimits): void {
-    const { attempt } = this
-    if (attempt === undefined) return
-    const progress = this.#measure()
+    const state = this.#state
+    if (state.attempt === undefined) return
+    const progress = this.#measure(state)
     if (progress === undefined || progress !== this.#progress) {
       this.#progress = progress
       this.#progressedAt = now
       return
     }
-    const ofResponse = this.#isDiscarding ? DISCARD_MS : idleTimeoutMs
-    const limitMs = this.#response === undefined ? responseTimeoutMs : ofResponse
+    const ofResponse = state.name === 'discarding' ? DISCARD_MS : idleTimeoutMs
+    const limitMs = 'response' in state ? ofResponse : responseTimeoutMs
     if (now - this.#progressedAt < limitMs) return
-    if (this.#isDiscarding) this.#close()
-    else this.abort(attempt, attempt.isSent ? TOO_LATE : NOT_CONNECTED)
+    if (state.name === 'discarding') this.#close()
+    else this.abort(state.attempt, state.attempt.isSent ? TOO_LATE : NOT_CONNECTED)
   }
 
   /** Grows with each progress of the exchange, from -1 before its request is sent. Undefined while the service has nothing to do. */
-  #measure(): number | undefined {
-    const socket = this.#socket
-    if (this.#awaiting !== undefined) return undefined
-    if (socket === undefined || this.attempt?.isSent !== true) return -1
-    if (this.#isDiscarding) return 0
-    if (this.#response !== undefined) return this.#isPaused ? undefined : this.#contentBytes
-    // It has taken all that has come from the client.
-    if (this.#content?.isOver === false && socket.writableLength === 0) return undefined
-    return socket.bytesWritten - socket.writableLength
+  #measure(state: State): number | undefined {
+    switch (state.name) {
+      case 'opening':
+      case 'looking':
+        return -1
+      case 'awaiting head': {
+        const { bytesWritten = 0, writableLength = 0 } = this.#socket ?? {}
+        // It has taken all that has come from the client.
+        return state.content?.isOver === false && writableLength === 0 ? undefined : bytesWritten - writableLength
+      }
+      case 'held':
+      case 'relaying':
+        return state.isPaused ? undefined : state.contentBytes
+      case 'discarding':
+        return 0
+      case 'free':
+      case 'awaiting token':
+      case 'lost':
+      case 'tunnel':
+      case 'closed':
+        return undefined
+    }
   }
 
   /** For so long, the service has owed the head of a response. Undefined if it owes none. `now` is running time. */
   silentMs(now: number): number | undefined {
-    if (this.#response !== undefined || this.attempt?.isSent !== true) return undefined
-    const progress = this.#measure()
+    const state = this.#state
+    const progress = state.name === 'awaiting head' ? this.#measure(state) : undefined
     if (progress === undefined) return undefined
     return progress === this.#progress ? now - this.#progressedAt : 0
   }
 
   abort(attempt: Attempt, reason: Error): void {
-    const isUnused = this.#awaiting === attempt && !this.#isClosed
-    this.#awaiting = undefined
-    if (isUnused) {
-      this.#detach()
+    const state = this.#state
+    if (state.name === 'awaiting token') {
+      this.#enter(FREE)
       this.#pool.returned(this)
-    } else this.#close()
+    } else if (state.name === 'lost') this.#enter(OVER)
+    else this.#close()
     attempt.holder = undefined
     attempt.sink.attemptFailed(attempt, reason)
   }
 
   /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
   destroy(reason: Error = CLOSED): void {
-    const isDiscarding = this.#isDiscarding
-    const attempt = this.#detach()
-    const isAwaiting = attempt !== undefined && attempt === this.#awaiting
-    const isUnsent = !isAwaiting && attempt?.isReused === true && !attempt.isSent
-    this.#close(isUnsent ? attempt : undefined)
-    if (isAwaiting) attempt.holder = this
-    else if (!isUnsent && !isDiscarding) attempt?.sink.attemptFailed(attempt, reason)
+    const { name, attempt } = this.#state
+    this.#close(name === 'looking' ? attempt : undefined)
+    if (name === 'opening' || name === 'awaiting head' || name === 'held' || name === 'relaying')
+      attempt.sink.attemptFailed(attempt, reason)
   }
 
-  #detach(): Attempt | undefined {
-    const { attempt } = this
-    this.attempt = undefined
-    if (attempt !== undefined) attempt.holder = undefined
-    this.#content?.detach()
-    this.#content = undefined
-    this.#response = undefined
-    this.#isDiscarding = false
-    this.#isHeld = false
-    return attempt
-  }
-
+  /** `unsent` goes elsewhere. An attempt that waits for a token goes when it has it. */
   #close(unsent?: Attempt): void {
-    this.#detach()
+    const state = this.#state
+    if (state.name === 'tunnel' || state.name === 'lost' || state.name === 'closed') return
+    if (state.name === 'awaiting token') this.#enter(state, 'lost')
+    else {
+      this.#enter(OVER)
+      if (state.attempt !== undefined) leave(state)
+    }
     this.#socket?.destroy()
-    if (this.#isClosed) return
-    this.#isClosed = true
-    this.#rest = undefined
     this.#parser.stop()
     this.#cancelOpening()
     this.#pool.closed(this, unsent)
   }
+}
+
+/** The connection has no more to do with it. */
+function leave({ attempt, content }: Sending | Receiving): void {
+  attempt.holder = undefined
+  content?.detach()
 }
 
 /** Behind the second immediate, the event loop has polled once more. */

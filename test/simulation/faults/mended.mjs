@@ -3,6 +3,13 @@
  * stands in its place.
  */
 
+/** A request that waits for its token fails with the connection that it has. */
+const WITH_ITS_CONNECTION = [
+  ['origin/connection.ts', `if (state.name === 'awaiting token') this.#enter(state, 'lost')\n    else {`, '{'],
+  ['origin/connection.ts', `'held', 'lost'],`, `'held', 'lost', 'awaiting token'],`],
+  ['origin/connection.ts', `if (name === 'opening' ||`, `if (name === 'opening' || name === 'awaiting token' ||`],
+]
+
 /** @type {readonly { name: string, edits: readonly (readonly [string, string, string])[] }[]} */
 export const MENDED = [
   {
@@ -18,11 +25,7 @@ export const MENDED = [
         '    return this.#obtainInPlace()\n',
       ],
       ['token/request-token.ts', '.finally(this.#leave)', '.finally(() => this.#leave?.())'],
-      [
-        'origin/connection.ts',
-        'const isAwaiting = attempt !== undefined && attempt === this.#awaiting',
-        'const isAwaiting = false',
-      ],
+      ...WITH_ITS_CONNECTION,
     ],
   },
   {
@@ -163,12 +166,6 @@ export const MENDED = [
   },
   {
     name: 'a request that waits for its token fails with the connection that it has',
-    edits: [
-      [
-        'origin/connection.ts',
-        'const isAwaiting = attempt !== undefined && attempt === this.#awaiting',
-        'const isAwaiting = false',
-      ],
-    ],
+    edits: WITH_ITS_CONNECTION,
   },
 ]

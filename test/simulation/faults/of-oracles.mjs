@@ -47,7 +47,13 @@ export const OF_ORACLES = [
   {
     name: 'a reset looks like the end of the content',
     oracle: 'content is whole',
-    edits: [['origin/connection.ts', 'if (this.#parser.endsWithConnection) this.#pauseForTurn()', '']],
+    edits: [
+      [
+        'origin/connection.ts',
+        "if (state.name === 'relaying' && this.#parser.endsWithConnection) this.#lookForReset(state)",
+        '',
+      ],
+    ],
   },
   {
     name: 'no look at an idle connection',
