@@ -39,7 +39,7 @@ export function eventsOf(log: Log, metrics: Metrics, traces?: Traces) {
     },
     tunnelEnded: (record, end) => log.tunnel(record, end),
     /** Writes the stack without the message, which may quote a value of the request. */
-    programFailed(error, requestId) {
+    programFailed(error: unknown, requestId?: string) {
       const { name, stack = '' } = error instanceof Error ? error : { name: typeof error }
       const calls = stack.split('\n').filter((line) => /^ {4}at /.test(line))
       logger.error({ requestId, error: name, stack: calls }, 'the proxy failed: report this line')

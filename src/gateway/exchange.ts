@@ -21,7 +21,7 @@ import { RequestToken, type TokenUser } from '../token/request-token.ts'
 import type { Admitted } from './admission.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { cookieThrough } from './cookies.ts'
-import { respondToOptions, respondWithProblem } from './own-responses.ts'
+import { refuseWith, respondToOptions } from './own-responses.ts'
 import { AppCredential, type RequestCredential } from './request-credential.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 import { type NamesForClient, ResponseHead } from './response-head.ts'
@@ -127,9 +127,9 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
   }
 
   #answerOptions(): void {
-    this.isOver = true
     this.#tellTime()
     this.record.status = respondToOptions(this.#response, this.record.requestId)
+    this.isOver = true
     this.#end()
   }
 
@@ -321,11 +321,21 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
   }
 
   content(bytes: Buffer): void {
-    if (!this.isOver) this.#content?.receive(bytes)
+    if (this.isOver) return
+    try {
+      this.#content?.receive(bytes)
+    } catch (error) {
+      this.#caught(error)
+    }
   }
 
   contentEnded(): void {
-    if (!this.isOver) this.#content?.ended()
+    if (this.isOver) return
+    try {
+      this.#content?.ended()
+    } catch (error) {
+      this.#caught(error)
+    }
   }
 
   clientFailed(input: BrokenInput): void {
@@ -383,7 +393,7 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
     if (this.#response.hasStarted) this.#response.cut()
     else {
       this.#tellTime()
-      this.record.status = respondWithProblem(this.#response, this.record, failure)
+      refuseWith(failure, this.record, this.#client, this.#gateway.observer)
     }
     this.#end()
   }

@@ -1,7 +1,8 @@
 /** Answers of our own: problem details (RFC 9457) with a Proxy-Status (RFC 9209), and the answer to OPTIONS for this proxy. */
 
 import { causeOf, type Failure, PROBLEMS, remedyOf, titleOf } from '../errors.ts'
-import type { RequestRecord } from './request-record.ts'
+import type { Client } from '../listener/request-handler.ts'
+import type { GatewayObserver, RequestRecord } from './request-record.ts'
 
 // No `import`: see admin-server.ts.
 const { STATUS_CODES } = process.getBuiltinModule('node:http')
@@ -48,6 +49,21 @@ export function respondWithJson(
   response.contentBytes = content.length
   response.endWith(`${head.join('\r\n')}\r\n${response.connectionLines}\r\n${content}`)
   return 200
+}
+
+/** Answers with a problem. A fault of this program in that breaks off the connection, and is told. */
+export function refuseWith(
+  failure: Failure,
+  record: RequestRecord,
+  client: Pick<Client, 'response' | 'reset'>,
+  observer: Pick<GatewayObserver, 'programFailed'>,
+): void {
+  try {
+    record.status = respondWithProblem(client.response, record, failure)
+  } catch (fault) {
+    observer.programFailed(fault, record.requestId)
+    client.reset()
+  }
 }
 
 /** Returns the status. `keepsAlive` of the response says whether the connection is kept. */

@@ -6,7 +6,7 @@ import type { RequestHead } from '../http1/request-parser.ts'
 import { pathOf } from '../http1/target.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import type { Refusal } from './admission.ts'
-import { respondWithProblem } from './own-responses.ts'
+import { refuseWith } from './own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 
 /** Of a request that is none, what was read before the fault. */
@@ -81,7 +81,7 @@ export class UnadmittedRequest implements RequestInProgress {
     // The client may speak another protocol from here on.
     if (fieldValue(this.#head.rawFields, 'upgrade') !== '') response.keepsAlive = false
     if (this.#desk.tellsTime) response.timing = record.timing
-    record.status = respondWithProblem(response, record, refusal)
+    refuseWith(refusal, record, this.#client, this.#desk.observer)
     record.ended(this.#desk.observer, 0, response.contentBytes)
     return this
   }

@@ -46,6 +46,8 @@ export interface ConnectionOwner {
   /** Each response closes its connection. */
   readonly isEnding: boolean
   readonly lastWrites: LastWrites
+  /** Of a fault that no request knows of. */
+  programFailed(fault: unknown): void
 }
 
 export interface WaitLimits {
@@ -237,8 +239,8 @@ export class ClientConnection implements Client, RequestEvents {
         if (this.#state !== before) this.#serving?.request?.start()
       }
     } catch (error) {
-      if (!(error instanceof MalformedMessage)) throw error
-      this.#inputBroken({ code: error.refusalCode, reason: error.reason })
+      if (error instanceof MalformedMessage) this.#inputBroken({ code: error.refusalCode, reason: error.reason })
+      else this.#failed(error)
     }
   }
 
@@ -304,7 +306,17 @@ export class ClientConnection implements Client, RequestEvents {
     serving.request = request
     if (serving.input === 'held') serving.input = 'read'
     this.#readHeld(serving)
-    request.start()
+    try {
+      request.start()
+    } catch (error) {
+      this.#failed(error)
+    }
+  }
+
+  /** A fault of this program costs one connection, and not all of them. */
+  #failed(fault: unknown): void {
+    this.#owner.programFailed(fault)
+    this.reset()
   }
 
   #readHeld(serving: Serving): void {

@@ -14,6 +14,8 @@ export interface ListenerObserver {
   /** The first refusal after a pause of ten seconds. */
   connectionsRefused(limit: ConnectionLimit): void
   handshakeFailed(failure: HandshakeFailure): void
+  /** A fault of this program. */
+  programFailed(fault: unknown): void
 }
 
 export interface ListenerOptions extends WaitLimits {
@@ -69,6 +71,10 @@ export class Listener implements ConnectionOwner {
       options.tunnels,
       options.descriptors,
     )
+  }
+
+  programFailed(fault: unknown): void {
+    this.options.observer.programFailed(fault)
   }
 
   /** Resolves with the address as it stands in a URL, or `off`. */

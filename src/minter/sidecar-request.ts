@@ -2,7 +2,7 @@
 
 import * as clock from '../clock.ts'
 import { type Failure, TokenError } from '../errors.ts'
-import { respondWithJson, respondWithProblem } from '../gateway/own-responses.ts'
+import { refuseWith, respondWithJson } from '../gateway/own-responses.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord } from '../gateway/request-record.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import { type AdmittedSidecarRequest, tokenTarget } from './admission.ts'
@@ -70,9 +70,9 @@ export class SidecarRequest implements RequestInProgress {
       const sidecar = { requester: caller.usage, requestId, hasLeft: () => this.isOver }
       const { given, outcome, result, retryAfterSeconds } = await giver.give(orgId, sidecar, readRequest(this.#content))
       if (this.isOver) return
-      this.isOver = true
       this.#record.token = result
       this.#record.status = respondWithJson(this.#response, requestId, given, retryAfterSeconds)
+      this.isOver = true
       this.#end(outcome)
     } catch (error) {
       if (error instanceof TokenError) this.#fail(error)
@@ -90,7 +90,7 @@ export class SidecarRequest implements RequestInProgress {
     // On its next connection, the client may have a better certificate, or the minter the CA.
     if (this.#client.certificateProblem !== undefined) this.#response.keepsAlive = false
     this.#record.failed(failure)
-    this.#record.status = respondWithProblem(this.#response, this.#record, failure)
+    refuseWith(failure, this.#record, this.#client, this.#desk.observer)
     this.#end(failure.code)
   }
 

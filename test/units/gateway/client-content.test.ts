@@ -30,6 +30,7 @@ async function receiving(memory: RepeatMemory, begun: (content: ClientContent) =
     handler,
     isEnding: false,
     lastWrites: new LastWrites(),
+    programFailed: (fault: unknown) => expect.fail(String(fault)),
   }
   const server = createServer({ allowHalfOpen: true }, (socket) => {
     new ClientConnection(socket, owner, { isLocal: true, carrier: socket })
