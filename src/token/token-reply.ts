@@ -14,9 +14,14 @@ const TOKEN = /^[\x21-\x7e]{1,16384}$/
 const MAX_TOKEN_CHARACTERS = 16_384
 const MAX_CONTENT_BYTES = 64 * 1024
 
-/** The time of day at the endpoint, if it tells one. A stated end is held against it, because our own clock may be wrong. */
+/**
+ * The time of day at the endpoint, if it tells one. A stated end is held against it, because our own clock may be wrong. `Date` has
+ * whole seconds: our clock tells the rest if it agrees, and otherwise the second counts as over, so that no end is late.
+ */
 export function answeredAt(fields: FieldList, wallNowMs: number): number {
-  return Date.parse(fieldValue(fields, 'date')) || wallNowMs
+  const date = Date.parse(fieldValue(fields, 'date'))
+  const isKnown = Number.isNaN(date) || (wallNowMs >= date && wallNowMs < date + 1_000)
+  return isKnown ? wallNowMs : date + 999
 }
 
 /** An end that an answer states. `by` is `jwt` or the name of a member; `lifeMs` counts from the answer, and may be past. */

@@ -148,12 +148,17 @@ describe('the end that the answer states', () => {
     )
   })
 
-  test('our own clock counts only if the answer has no Date', () => {
+  test('our own clock counts only if the answer has no Date, or within the second that Date names', () => {
     const content = JSON.stringify({ orgAccessToken: jwt({ exp: NOW_SECONDS + 300 }) })
     const date = ['Date', new Date(ISSUED_AT).toUTCString()]
-    for (const offsetMs of [0, 3_600_000, -3_600_000]) {
+    for (const [offsetMs, isLeft] of [
+      [0, 299_000],
+      [999, 298_001],
+      [3_600_000, 298_001],
+      [-3_600_000, 298_001],
+    ] as const) {
       const dated = meaningOf(200, date, content, 1_000, ISSUED_AT + offsetMs)
-      expect(dated, 'shortened by the time of the call').toHaveProperty('statedLifeMs', 299_000)
+      expect(dated, 'shortened by the time of the call').toHaveProperty('statedLifeMs', isLeft)
     }
     expect(meaningOf(200, [], content, 1_000, ISSUED_AT)).toHaveProperty('statedLifeMs', 299_000)
     expect(meaningOf(200, [], content, 300_000, ISSUED_AT)).toHaveProperty('statedLifeMs', 0)
