@@ -41,7 +41,7 @@ export default defineConfig({
     target: 'es2023',
     define: { BUILD_VERSION: JSON.stringify(readPackage('.').version), BUILD_REVISION: JSON.stringify(revision()) },
   },
-  plugins: [pinoAlone(), statusPageAssets(), configFileType(), thirdParty()],
+  plugins: [pinoAlone(), statusPageAssets(), configFileType(), thirdParty(), asciiAlone()],
   output: {
     dir: 'dist',
     chunkFileNames: 'chunks/[name].js',
@@ -133,6 +133,22 @@ function typeOf({ type = [], enum: choices, anyOf, items, properties, additional
   if (typeof additionalProperties === 'object') return `Readonly<Record<string, ${typeOf(additionalProperties)}>>`
   const types = anyOf?.map(typeOf) ?? [type].flat().map((name) => name.replace('integer', 'number'))
   return [...new Set(types)].join(' | ')
+}
+
+/**
+ * Writes other characters as escapes: a file with a single one that Latin-1 does not know takes two octets for each character in
+ * memory, for as long as the program runs.
+ */
+function asciiAlone(): Plugin {
+  const escaped = (character: string) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
+  return {
+    name: 'ascii-alone',
+    generateBundle(_, files) {
+      for (const file of Object.values(files)) {
+        if (file.type === 'chunk') file.code = file.code.replaceAll(/[^\0-\x7f]/g, escaped)
+      }
+    },
+  }
 }
 
 /** The bundled packages: their licences, which must come with them, and a bill of materials (SBOM) for scanners. */

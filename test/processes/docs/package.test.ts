@@ -47,6 +47,12 @@ describe('its files', () => {
     expect(files.filter((path) => !expected.some((pattern) => pattern.test(path)))).toEqual([])
   })
 
+  test('are ASCII where they are code: a single other character may double what a file takes in memory', () => {
+    const code = files.filter((path) => path.endsWith('.js'))
+    expect(code.length).toBeGreaterThan(10)
+    expect(code.filter((path) => !/^[\0-\x7f]*$/.test(readFileSync(join(installed, path), 'utf8')))).toEqual([])
+  })
+
   test('contain no secret, and nothing of the machine that built them', () => {
     const secrets = [
       /-----BEGIN [A-Z ]*PRIVATE KEY-----(?:\\n|\s)+[A-Za-z0-9+/]{20}/, // jose, which parses keys, contains only the header
