@@ -47,7 +47,17 @@ export function ratiosOf(samples, metric, key, otherKey) {
  * @param {string} otherKey
  */
 export function medianDifference(samples, metric, key, otherKey) {
-  return median(pairs(samples, metric, key, otherKey).map(([value, other]) => value - other))
+  return median(differencesOf(samples, metric, key, otherKey))
+}
+
+/**
+ * @param {Samples} samples
+ * @param {string} metric
+ * @param {string} key
+ * @param {string} otherKey
+ */
+export function differencesOf(samples, metric, key, otherKey) {
+  return pairs(samples, metric, key, otherKey).map(([value, other]) => value - other)
 }
 
 /**

@@ -1,6 +1,7 @@
 /** The targets of the project, and the comparison of the results with them. */
 
-import { failuresOf, medianDifference, medianOf, medianRatio, valuesOf } from './samples.mjs'
+import { differencesOf, failuresOf, medianOf, ratiosOf, valuesOf } from './samples.mjs'
+import { median, quantile } from './statistics.mjs'
 import { markdownTable, shown } from './table.mjs'
 
 /** @typedef {import('./results.mjs').Results} Results */
@@ -12,10 +13,14 @@ import { markdownTable, shown } from './table.mjs'
  * @property {string} unit
  * @property {number} digits
  * @property {(results: Results) => number} limit The largest value that meets the target. NaN: it is only told.
- * @property {(results: Results) => number} value NaN if it was not measured.
+ * @property {readonly string[]} scenarios Where it is measured.
+ * @property {(results: Results) => readonly number[]} values Of each round or pair of turns; NaN or none if it was not measured.
  */
 
-/** @typedef {'holds' | 'falls short' | 'not measured' | 'no limit'} Verdict */
+/**
+ * `cannot decide`: the limit lies between the quartiles of the values, or others were at work on the machine.
+ * @typedef {'holds' | 'falls short' | 'cannot decide' | 'not measured' | 'no limit'} Verdict
+ */
 
 const OURS = 'org-access-proxy'
 /** `--node` of the bench adds it; the image runs 24. */
@@ -37,7 +42,11 @@ const USUAL_LOADS = [
 ]
 /** Node 24 needs more than Node 20 before it does anything. */
 const IDLE_MIB_ON_24 = 75
-const IDLE_MIB = process.versions.node.startsWith('20.') ? 60 : IDLE_MIB_ON_24
+const IS_NODE_20 = process.versions.node.startsWith('20.')
+const IDLE_MIB = IS_NODE_20 ? 62 : IDLE_MIB_ON_24
+/** The same for the small GET beside nginx: it needs less. */
+const TO_NGINX_ON_24 = 1.35
+const TO_NGINX = IS_NODE_20 ? 1.6 : TO_NGINX_ON_24
 /** The exponent of linear growth. The part above 1 allows for noise. */
 const LINEAR = 1.1
 const DISTURBING_SHARE = 0.1
@@ -48,10 +57,16 @@ const RESOLUTION_MS = 0.02
 
 /** @type {readonly Target[]} */
 export const TARGETS = [
-  cpuRatio('small GET, everything on: CPU, to http-proxy', 'small-get', 'http-proxy', 0.45),
-  cpuRatio("small GET, everything on: CPU, to Go's ReverseProxy", 'small-get', 'go', 0.5),
-  cpuRatio('small GET, everything on: CPU, to nginx with its log', 'small-get', 'nginx', 1.5),
-  cpuRatio('small GET, everything on, Node 24: CPU, to nginx with its log', 'small-get', 'nginx', 1.4, OURS_ON_24),
+  cpuRatio('small GET, everything on: CPU, to http-proxy', 'in-turns', 'http-proxy', 0.35),
+  cpuRatio("small GET, everything on: CPU, to Go's ReverseProxy", 'in-turns', 'go', 0.45),
+  cpuRatio('small GET, everything on: CPU, to nginx with its log', 'in-turns', 'nginx', TO_NGINX),
+  cpuRatio(
+    'small GET, everything on, Node 24: CPU, to nginx with its log',
+    'in-turns',
+    'nginx',
+    TO_NGINX_ON_24,
+    OURS_ON_24,
+  ),
   cpuRatio(
     'small GET, everything on: CPU, to joined sockets with our parsers',
     'small-get',
@@ -59,27 +74,14 @@ export const TARGETS = [
     Number.NaN,
   ),
   cpuRatio('small GET, everything on: CPU, to joined sockets', 'small-get', 'splice', Number.NaN),
-  cpuRatio("POST of 1 KiB: CPU, to Go's", 'post-1kib', 'go', 0.5),
-  {
-    text: 'POST of 1 KiB: CPU, to the small GET',
-    unit: '×',
-    digits: 2,
-    limit: () => 1.25,
-    value: (results) => median(results, 'post-1kib', 'cpuMicros') / median(results, 'small-get', 'cpuMicros'),
-  },
-  {
-    text: 'small GET over TLS on kept connections: CPU, to the small GET',
-    unit: '×',
-    digits: 2,
-    limit: () => 1.5,
-    value: (results) => medianRatio(samplesOf(results, 'tls-listener'), 'cpuMicros', OURS_TLS, OURS),
-  },
-  cpuRatio("download of 64 KiB: CPU, to Go's", 'download-64kib', 'go', 0.85),
-  cpuRatio("upload of 64 KiB: CPU, to Go's", 'upload-64kib', 'go', 0.85),
-  cpuRatio("download of 10 MiB: CPU, to Go's", 'download-10mib', 'go', 1.2),
-  cpuRatio("upload of 10 MiB: CPU, to Go's", 'upload-10mib', 'go', 1.2),
-  addedLatency('1,000 requests/s: added p50', 'p50Ms', OURS, 0.1),
-  addedLatency('1,000 requests/s: added p99', 'p99Ms', OURS, 0.5),
+  cpuRatio("POST of 1 KiB: CPU, to Go's", 'turns-post-1kib', 'go', 0.5),
+  cpuRatio('small GET over TLS on kept connections: CPU, to the small GET', 'turns-tls', OURS, 1.5, OURS_TLS),
+  cpuRatio("download of 64 KiB: CPU, to Go's", 'turns-download-64kib', 'go', 0.85),
+  cpuRatio("upload of 64 KiB: CPU, to Go's", 'turns-upload-64kib', 'go', 0.85),
+  cpuRatio("download of 10 MiB: CPU, to Go's", 'turns-download-10mib', 'go', 1.2),
+  cpuRatio("upload of 10 MiB: CPU, to Go's", 'turns-upload-10mib', 'go', 1.2),
+  addedLatency('1,000 requests/s: added p50', 'p50Ms', 0.1),
+  addedLatency('1,000 requests/s: added p99', 'p99Ms', 0.5),
   cpuRatio('1,000 requests/s, warm: CPU, to nginx with its log', 'steady-load', 'nginx', 1.4),
   cpuRatio(
     '1,000 requests/s, warm: CPU, to joined sockets with our parsers',
@@ -87,52 +89,42 @@ export const TARGETS = [
     'splice-parsed',
     Number.NaN,
   ),
-  {
-    text: '1,000 requests/s: turns of the event loop per request',
+  ofOurs('1,000 requests/s: turns of the event loop per request', 'steady-load', 'turns', {
     unit: '',
     digits: 2,
-    limit: () => 3,
-    value: (results) => median(results, 'steady-load', 'turns'),
-  },
+    limit: 3,
+  }),
   refreshLatency('tokens refreshed every 2 s: p50 more than without', 'p50Ms'),
   refreshLatency('tokens refreshed every 2 s: p99 more than without', 'p99Ms'),
-  {
-    text: '1,000 orgs: CPU, to one org',
-    unit: '×',
-    digits: 2,
-    limit: () => 1.1,
-    value: (results) => medianRatio(samplesOf(results, 'orgs-in-turns'), 'cpuMicros', '1000', '1'),
-  },
+  cpuRatio('1,000 orgs: CPU, to one org', 'orgs-in-turns', '1', 1.1, '1000'),
   {
     text: 'cold request through a sidecar of a minter: p50, to a proxy alone',
     unit: '×',
     digits: 2,
     limit: () => 1.5,
-    value: (results) =>
-      medianRatio(samplesOf(results, 'minter'), 'coldP50Ms', 'a sidecar of a minter', 'a proxy alone'),
+    scenarios: ['minter'],
+    values: (results) => ratiosOf(samplesOf(results, 'minter'), 'coldP50Ms', 'a sidecar of a minter', 'a proxy alone'),
   },
-  memory('100,000 cached orgs: memory more', 64, (results) => median(results, 'cached-orgs', 'moreBytes')),
-  memory('peak memory under load, at most 64 connections', 140, (results) =>
-    Math.max(...USUAL_LOADS.map((name) => median(results, name, 'peakBytes'))),
-  ),
-  memory('idle memory', IDLE_MIB, (results) => median(results, 'start-up', 'idleBytes')),
-  memory('idle memory, Node 24', IDLE_MIB_ON_24, (results) =>
-    medianOf(samplesOf(results, 'start-up'), OURS_ON_24, 'idleBytes'),
-  ),
+  memory('100,000 cached orgs: memory more', 'cached-orgs', 'moreBytes', 64),
   {
-    text: 'spawn to first proxied answer',
-    unit: 'ms',
-    digits: 0,
-    limit: () => 180,
-    value: (results) => median(results, 'start-up', 'startMs'),
+    text: 'peak memory under load, at most 64 connections',
+    unit: 'MiB',
+    digits: 1,
+    limit: () => 140,
+    scenarios: USUAL_LOADS,
+    values: (results) => [
+      Math.max(...USUAL_LOADS.map((name) => medianOf(samplesOf(results, name), OURS, 'peakBytes'))) / MEBIBYTE,
+    ],
   },
-  {
-    text: '10,000 idle connections, each',
+  memory('idle memory', 'start-up', 'idleBytes', IDLE_MIB),
+  memory('idle memory, Node 24', 'start-up', 'idleBytes', IDLE_MIB_ON_24, OURS_ON_24),
+  ofOurs('spawn to first proxied answer', 'start-up', 'startMs', { unit: 'ms', digits: 0, limit: 180 }),
+  ofOurs('10,000 idle connections, each', 'idle-connections', 'bytesPerConnection', {
     unit: 'KiB',
     digits: 1,
-    limit: () => 10,
-    value: (results) => median(results, 'idle-connections', 'bytesPerConnection') / KIBIBYTE,
-  },
+    limit: 10,
+    divisor: KIBIBYTE,
+  }),
   growth('growth over orgs', 'growth-orgs'),
   growth('growth over connections', 'growth-connections'),
   growth('growth over request fields', 'growth-fields'),
@@ -145,27 +137,42 @@ export const TARGETS = [
  * @param {Results} results
  * @returns {Verdict}
  */
-export function verdict({ limit, value }, results) {
-  const measured = value(results)
-  if (!Number.isFinite(measured)) return 'not measured'
-  if (Number.isNaN(limit(results))) return 'no limit'
-  return measured <= limit(results) ? 'holds' : 'falls short'
+export function verdict({ limit, scenarios, values }, results) {
+  const measured = valuesThatAre(values(results))
+  const most = limit(results)
+  if (measured.length === 0) return 'not measured'
+  if (Number.isNaN(most)) return 'no limit'
+  if (scenarios.some((name) => isDisturbed(samplesOf(results, name)))) return 'cannot decide'
+  if (quantile(measured, 0.75) <= most) return 'holds'
+  return quantile(measured, 0.25) > most ? 'falls short' : 'cannot decide'
+}
+
+/** @param {readonly number[]} values */
+function valuesThatAre(values) {
+  return values.filter((value) => Number.isFinite(value))
 }
 
 /** @param {Results} results */
 export function targetTable(results) {
-  const rows = TARGETS.map((target) => [
-    target.text,
-    Number.isNaN(target.limit(results)) ? '–' : `≤ ${shown(target.limit(results), target.digits)} ${target.unit}`,
-    Number.isFinite(target.value(results)) ? `${shown(target.value(results), target.digits)} ${target.unit}` : '–',
-    verdict(target, results),
-  ])
+  const rows = TARGETS.map((target) => {
+    const { text, unit, digits } = target
+    const limit = target.limit(results)
+    const values = valuesThatAre(target.values(results))
+    const quartiles = [0.25, 0.75].map((share) => shown(quantile(values, share), digits)).join(' to ')
+    return [
+      text,
+      Number.isNaN(limit) ? '–' : `≤ ${shown(limit, digits)} ${unit}`,
+      values.length === 0 ? '–' : `${shown(median(values), digits)} ${unit}`,
+      values.length < 2 ? '–' : quartiles,
+      verdict(target, results),
+    ]
+  })
   const disturbed = Object.keys(results).filter((scenario) => isDisturbed(samplesOf(results, scenario)))
   const reason = "others had more than a tenth of the proxy's core, or held up the client"
   const warning = `Disturbed, and no proof of anything, because ${reason}: ${disturbed.join(', ')}.`
   const failed = failedIn(results)
   return [
-    markdownTable(['target', 'limit', 'measured', 'verdict'], rows),
+    markdownTable(['target', 'limit', 'median', 'quartiles', 'verdict'], rows),
     ...(disturbed.length === 0 ? [] : [warning]),
     ...(failed.length === 0
       ? []
@@ -204,15 +211,6 @@ function samplesOf(results, scenario) {
 }
 
 /**
- * @param {Results} results
- * @param {string} scenario
- * @param {string} metric
- */
-function median(results, scenario, metric) {
-  return medianOf(samplesOf(results, scenario), OURS, metric)
-}
-
-/**
  * @param {string} text
  * @param {string} scenario
  * @param {string} peer
@@ -221,22 +219,21 @@ function median(results, scenario, metric) {
  * @returns {Target}
  */
 function cpuRatio(text, scenario, peer, limit, candidate = OURS) {
-  const value = (/** @type {Results} */ results) =>
-    medianRatio(samplesOf(results, scenario), 'cpuMicros', candidate, peer)
-  return { text, unit: '×', digits: 2, limit: () => limit, value }
+  const values = (/** @type {Results} */ results) =>
+    ratiosOf(samplesOf(results, scenario), 'cpuMicros', candidate, peer)
+  return { text, unit: '×', digits: 2, limit: () => limit, scenarios: [scenario], values }
 }
 
 /**
  * @param {string} text
  * @param {'p50Ms' | 'p99Ms'} metric
- * @param {string} candidate
  * @param {number} limit
  * @returns {Target}
  */
-function addedLatency(text, metric, candidate, limit) {
-  const value = (/** @type {Results} */ results) =>
-    medianDifference(samplesOf(results, 'added-latency'), metric, candidate, 'direct')
-  return { text, unit: 'ms', digits: 3, limit: () => limit, value }
+function addedLatency(text, metric, limit) {
+  const values = (/** @type {Results} */ results) =>
+    differencesOf(samplesOf(results, 'added-latency'), metric, OURS, 'direct')
+  return { text, unit: 'ms', digits: 3, limit: () => limit, scenarios: ['added-latency'], values }
 }
 
 /**
@@ -254,18 +251,34 @@ function refreshLatency(text, metric) {
       const values = valuesOf(samplesOf(results, 'added-latency'), OURS, metric)
       return values.length === 0 ? Number.NaN : Math.max(RESOLUTION_MS, Math.max(...values) - Math.min(...values))
     },
-    value: (results) => medianDifference(samplesOf(results, 'added-latency'), metric, REFRESHING, OURS),
+    scenarios: ['added-latency'],
+    values: (results) => differencesOf(samplesOf(results, 'added-latency'), metric, REFRESHING, OURS),
   }
 }
 
 /**
  * @param {string} text
- * @param {number} limitMib
- * @param {(results: Results) => number} bytes
+ * @param {string} scenario
+ * @param {string} metric
+ * @param {{ unit: string, digits: number, limit: number, divisor?: number }} more
+ * @param {string} [candidate]
  * @returns {Target}
  */
-function memory(text, limitMib, bytes) {
-  return { text, unit: 'MiB', digits: 1, limit: () => limitMib, value: (results) => bytes(results) / MEBIBYTE }
+function ofOurs(text, scenario, metric, { unit, digits, limit, divisor = 1 }, candidate = OURS) {
+  const values = (/** @type {Results} */ results) =>
+    valuesOf(samplesOf(results, scenario), candidate, metric).map((value) => value / divisor)
+  return { text, unit, digits, limit: () => limit, scenarios: [scenario], values }
+}
+
+/**
+ * @param {string} text
+ * @param {string} scenario
+ * @param {string} metric
+ * @param {number} limit In MiB.
+ * @param {string} [candidate]
+ */
+function memory(text, scenario, metric, limit, candidate) {
+  return ofOurs(text, scenario, metric, { unit: 'MiB', digits: 1, limit, divisor: MEBIBYTE }, candidate)
 }
 
 /**
@@ -276,7 +289,7 @@ function memory(text, limitMib, bytes) {
  * @returns {Target}
  */
 function growth(text, scenario) {
-  const value = (/** @type {Results} */ results) => {
+  const values = (/** @type {Results} */ results) => {
     const samples = samplesOf(results, scenario)
     const sizes = Object.keys(samples)
       .map(Number)
@@ -287,7 +300,7 @@ function growth(text, scenario) {
       const cost = medianOf(samples, String(size), 'cpuMicros') / medianOf(samples, String(smaller), 'cpuMicros')
       return Math.log(cost) / Math.log(size / smaller)
     })
-    return Math.max(...powers)
+    return [Math.max(...powers)]
   }
-  return { text: `${text}: largest power`, unit: '', digits: 2, limit: () => LINEAR, value }
+  return { text: `${text}: largest power`, unit: '', digits: 2, limit: () => LINEAR, scenarios: [scenario], values }
 }

@@ -6,7 +6,7 @@ import { coldFleet } from './cold-fleet.mjs'
 import { coldStorm } from './cold-storm.mjs'
 import { growthScenarios } from './growth.mjs'
 import { idleConnections } from './idle-connections.mjs'
-import { inTurns } from './in-turns.mjs'
+import { turnScenarios } from './in-turns.mjs'
 import { minter } from './minter.mjs'
 import { orgsInTurns } from './orgs-in-turns.mjs'
 import { startUp } from './start-up.mjs'
@@ -18,7 +18,7 @@ import { websocket } from './websocket.mjs'
 /** @type {readonly import('./scenario.mjs').Scenario[]} */
 export const SCENARIOS = [
   ...throughputScenarios,
-  inTurns,
+  ...turnScenarios,
   orgsInTurns,
   ...latencyScenarios,
   steadyLoad,
