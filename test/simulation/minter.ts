@@ -5,6 +5,7 @@ import { groundStory } from './grounds.ts'
 import { Client, type Outcome, PROXY_PORT } from './peers/client.ts'
 import { MessageReader } from './peers/message.ts'
 import { type IssuedToken, SERVICE_PORT, Service } from './peers/service.ts'
+import { STORE_PORT } from './peers/store.ts'
 import { Wire } from './peers/wire.ts'
 import { probeRequest, type Result, SECRET_FILE, settingsOf, type Violation } from './stage.ts'
 import type { OperatorStep, Story } from './story.ts'
@@ -193,7 +194,7 @@ function newSidecar(story: Story, world: World, network: Network, side: number):
 }
 
 function perform(stage: MinterStage): void {
-  const { world, clients, story, violate, network } = stage
+  const { world, clients, story, violate } = stage
   schedule(stage)
   world.run(150_000, () => clients.every(({ isDone }) => isDone))
   clients.forEach((client, i) => {
@@ -203,7 +204,18 @@ function perform(stage: MinterStage): void {
   judgeMints(stage)
   for (const client of clients) client.leave()
   world.run(Math.max(world.now, story.claims?.to ?? 0) + 90_000)
-  const processes = [stage.minter, ...stage.sidecars]
+  // What the kernel took, and the minter did not, is nobody's; so is what the peer with the key leaves.
+  const hasHung = story.away.some(({ kind }) => kind === 'hang')
+  const isNobodys = (name: string) => name.startsWith('claimer') || (hasHung && name.startsWith(`${MINTER_PORT}#`))
+  judgeEnd(stage, [stage.minter, ...stage.sidecars], isNobodys)
+}
+
+/** They have given all back; they stop, and leave nothing. */
+export function judgeEnd(
+  { world, network, violate }: Pick<MinterStage, 'world' | 'network' | 'violate'>,
+  processes: readonly ProxyProcess[],
+  isNobodys: (socket: string) => boolean,
+): void {
   let closed = 0
   for (const [i, { app }] of processes.entries()) {
     const { originConnections, ...gauges } = app?.inspect() ?? { originConnections: {} }
@@ -215,13 +227,9 @@ function perform(stage: MinterStage): void {
   world.run(world.now + 20_000, () => closed === processes.length)
   world.run(world.now + 5_000)
   if (closed < processes.length) violate('it stops', 'close() does not resolve')
-  // What the kernel took, and the minter did not, is nobody's; so is what the peer with the key leaves.
-  const hasHung = story.away.some(({ kind }) => kind === 'hang')
-  for (const { name } of network.open) {
-    const isNobodys = name.startsWith('claimer') || (hasHung && name.startsWith(`${MINTER_PORT}#`))
-    if (!isNobodys) violate('no socket is left', `after the stop: ${name}`)
-  }
-  for (const { port } of network.listening) if (port !== SERVICE_PORT) violate('no listener is left', `${port}`)
+  for (const { name } of network.open) if (!isNobodys(name)) violate('no socket is left', `after the stop: ${name}`)
+  for (const { port } of network.listening)
+    if (port !== SERVICE_PORT && port !== STORE_PORT) violate('no listener is left', `${port}`)
   for (const { loop } of processes)
     for (const { delayMs } of loop.timers.active) violate('no timer is left', `after the stop: ${delayMs} ms`)
 }

@@ -22,14 +22,15 @@ const { values } = parseArgs({
     seconds: { type: 'string', default: '60' },
     /** Plays each seed twice, and compares. */
     twice: { type: 'boolean', default: false },
-    /** Several processes: a minter and its sidecars. */
+    /** Several processes: a minter and its sidecars, or a fleet and its store. */
     minter: { type: 'boolean', default: false },
+    fleet: { type: 'boolean', default: false },
     /** Compares the world with real sockets, and does nothing else. */
     world: { type: 'boolean', default: false },
   },
 })
 const SHRINK_MS = 60_000
-const { storyOf, play } = FAMILIES[values.minter ? 'minter' : 'alone']
+const { storyOf, play } = FAMILIES[values.minter ? 'minter' : values.fleet ? 'fleet' : 'alone']
 const { SEED: given = values.seed } = process.env
 
 ProxyProcess.load(readFileSync(join(folder, 'program.cjs'), 'utf8'))

@@ -33,14 +33,14 @@ export function shrink(story: Story, oracle: string, until: number, playStory: t
     (of, clients) => ({ ...of, clients }),
   )
   reduce<RequestPlan>(({ clients }) => clients.flatMap(({ requests }) => requests), withRequests)
-  reduce(
-    ({ operator }) => operator,
-    (of, operator) => ({ ...of, operator }),
-  )
-  reduce(
-    ({ stalls }) => stalls,
-    (of, stalls) => ({ ...of, stalls }),
-  )
+  // Its other lists: what the operator does, standstills, and what a family adds.
+  for (const name of Object.keys(story) as (keyof Story)[]) {
+    if (name === 'clients' || name === 'lines' || !Array.isArray(story[name])) continue
+    reduce<unknown>(
+      (of) => of[name] as readonly unknown[],
+      (of, list) => ({ ...of, [name]: list }),
+    )
+  }
   reduce(
     ({ tokens }) => tokens.troubles,
     (of, troubles) => ({ ...of, tokens: { ...of.tokens, troubles } }),

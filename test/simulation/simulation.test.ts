@@ -33,4 +33,8 @@ describe.skipIf(!isOnItsNode)('the simulation, on Node 20', () => {
   test('fixed seeds of a minter with its sidecars pass', () => {
     simulate('--minter', '--from', '1', '--count', '20')
   })
+
+  test('fixed seeds of a fleet with its store pass', () => {
+    simulate('--fleet', '--from', '1', '--count', '12')
+  })
 })

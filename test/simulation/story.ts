@@ -35,6 +35,7 @@ export type Profile =
   | 'cold crowd'
   | 'idle connections'
   | 'a minter'
+  | 'a fleet'
 
 /** The settings of the proxy that the oracles know. */
 export interface Limits {

@@ -99,4 +99,38 @@ export const OWN = [
     family: 'minter',
     edits: [['minter/token-giver.ts', 'if (mayClaim) return', 'if (mayClaim || holder.isBeingReplaced) return']],
   },
+  {
+    name: 'replicas share tokens of different declarations',
+    family: 'fleet',
+    edits: [['app/fleet.ts', 'tokenRequest: declarationOf(tokens)', "tokenRequest: ''"]],
+  },
+  {
+    name: 'an outage of the store is taken for the lease of another',
+    family: 'fleet',
+    edits: [
+      [
+        'fleet/fleet.ts',
+        "if (reply.kind === 'error') return 'mint'",
+        "if (reply.kind === 'error') return { restMs: POLL_MS }",
+      ],
+    ],
+  },
+  {
+    name: 'the life of a shared token begins at its claim',
+    family: 'fleet',
+    edits: [['fleet/fleet.ts', 'Math.floor(askedAt - reply.ageMs)', 'Math.floor(askedAt)']],
+  },
+  {
+    name: 'a purge leaves the shared token',
+    family: 'fleet',
+    edits: [['fleet/fleet.ts', 'this.#runBehind(this.#forget(orgs))', '']],
+  },
+  {
+    name: 'a token that was rejected is taken from the store again',
+    family: 'fleet',
+    edits: [
+      ['fleet/fleet.ts', "replaces === undefined ? '' : this.#keys.markOf(shared, replaces.reveal())", "''"],
+      ['fleet/fleet.ts', ', options.replaces?.mintedAt ?? none)', ')'],
+    ],
+  },
 ]

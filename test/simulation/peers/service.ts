@@ -15,6 +15,8 @@ const SURPLUS = 'HTTP/1.1 200 OK\r\nx-answer: surplus\r\ncontent-length: 0\r\n\r
 export interface IssuedToken {
   readonly value: string
   readonly org: number
+  /** The process that has called, and its connection. */
+  readonly by: string
   readonly issuedAt: number
   /** Its call came. */
   readonly calledAt: number
@@ -49,6 +51,7 @@ export interface Attempt {
 
 export interface MintCall {
   readonly org: number
+  readonly by: string
   readonly at: number
   endedAt: number
   /** It was answered, or its connection has ended. */
@@ -76,6 +79,8 @@ export class Service {
   readonly poisoned = new Set<string>()
   /** What the endpoint accepts. */
   secret = 'first-secret'
+  /** It accepts this one, too. */
+  formerSecret: string | undefined
   /** The story is over: it does all at once, and well. */
   isCalm = false
   /** It accepts the App no more. */
@@ -98,7 +103,7 @@ export class Service {
     )?.kind
   }
 
-  issue(org: number, calledAt: number): IssuedToken {
+  issue({ org, at: calledAt, by }: MintCall): IssuedToken {
     const { livesMs, hasOneLive, keepsMs = Number.POSITIVE_INFINITY } = this.story.tokens
     const held = this.tokens.findLast((token) => token.org === org)
     if (held !== undefined && !held.isRevoked && held.endsAt - this.world.now > keepsMs) return held
@@ -108,6 +113,7 @@ export class Service {
     const token = {
       value: `token-${org}-${++this.#lastToken}`,
       org,
+      by,
       issuedAt: now,
       calledAt,
       endsAt: now + lifeMs,
@@ -247,10 +253,12 @@ class ServiceConnection {
     const [appId, secret] = Buffer.from((fields.get('authorization') ?? '').slice('Basic '.length), 'base64')
       .toString()
       .split(':')
-    const isKnown = appId === 'app' && (secret === service.secret || service.isCalm)
+    const isAccepted = service.isCalm || secret === service.secret || secret === service.formerSecret
+    const isKnown = appId === 'app' && isAccepted
     const trouble = service.troubleAt(org)
     const call: MintCall = {
       org,
+      by: this.#wire.endpoint.peer?.name ?? '',
       at: world.now,
       endedAt: Number.POSITIVE_INFINITY,
       overAt: Number.POSITIVE_INFINITY,
@@ -271,7 +279,7 @@ class ServiceConnection {
         if (this.#wire.isClosed) return
         if (!isKnown) answer(401, '{}')
         else if (trouble === undefined) {
-          const { value, endsAt } = service.issue(org, call.at)
+          const { value, endsAt } = service.issue(call)
           const stated = story.tokens.isStated ? `,"expires_in":${(endsAt - world.now) / 1_000}` : ''
           answer(200, `{"orgAccessToken":"${value}"${stated}}`)
         } else if (trouble === 'refuse') answer(403, '{}')

@@ -345,7 +345,34 @@ export function simulatedNet(host: Host): NodeNet {
   const module_ = { exports: {} as NodeNet }
   const bindingOf = (name: string) => (name === 'tcp_wrap' ? binding : internalBinding(name))
   compileFunction('net')(module_.exports, require, module_, process, bindingOf, primordials)
+  useTimersOf(host, module_.exports.Socket.prototype as unknown as SocketWithin, require('internal/timers').kTimeout)
   return module_.exports
+}
+
+interface SocketWithin {
+  timeout?: number
+  _onTimeout(): void
+  _destroy(...args: unknown[]): void
+  setTimeout(ms: number, told?: () => void): unknown
+  once(event: string, told: () => void): unknown
+  off(event: string, told: () => void): unknown
+  [timeout: symbol]: unknown
+}
+
+/** `setTimeout` of sockets is the part of `net` that has timers (lib/internal/stream_base_commons.js). */
+function useTimersOf(host: Host, socket: SocketWithin, kTimeout: symbol): void {
+  const { _destroy } = socket
+  socket.setTimeout = function (ms, told) {
+    this.timeout = ms
+    host.loop.timers.clear(this[kTimeout])
+    this[kTimeout] = ms === 0 ? null : host.loop.timers.setTimeout(() => this._onTimeout(), ms)
+    if (told !== undefined) (ms === 0 ? this.off : this.once).call(this, 'timeout', told)
+    return this
+  }
+  socket._destroy = function (...args) {
+    host.loop.timers.clear(this[kTimeout])
+    _destroy.apply(this, args)
+  }
 }
 
 /** Takes out of `pieces` what the kernel took. */
