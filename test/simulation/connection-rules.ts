@@ -21,7 +21,8 @@ export function judgeConnections(stage: Stage): void {
   const outcomes = groupBy(stage.outcomes(), ({ plan }) => plan.id)
   for (const [id, all] of attempts) {
     const [outcome, ...others] = outcomes.get(id) ?? []
-    if (outcome === undefined || others.length > 0 || outcome.isReused) continue
+    // Its client has sent it again.
+    if (outcome === undefined || others.length > 0) continue
     judgeRepeat(stage, outcome, all)
     judgeBroken(stage, outcome, all)
     judgeDiscarded(stage, all)

@@ -18,6 +18,8 @@ export const ODD_GROUNDS = [
   'a stop with tunnels',
   'short standstills',
   'much kept content',
+  'both ends at once',
+  'early answers',
 ] as const
 
 export type OddGround = (typeof ODD_GROUNDS)[number]
@@ -106,7 +108,8 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
               const bytes = Math.floor(random.spread(2, random.pick([3_000, 3_000, 300_000])))
               return {
                 bytes,
-                framing: how === 'malformed' ? 'chunked' : random.pick(['length', 'chunked'] as const),
+                framing:
+                  how === 'malformed' ? 'chunked' : how === 'reset' ? framing() : random.pick(['length', 'chunked']),
                 cut: { at: random.whole(0, bytes - 1), how },
                 afterMs: random.pick([0, random.between(0, 50)]),
               }
@@ -268,6 +271,52 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
           lengthMs: random.between(10, 50),
           kind: 'interrupted' as const,
         })),
+      }
+    case 'both ends at once': {
+      const kernelBytes = random.whole(8_192, 65_536)
+      const sender = () => ({
+        sends: 2 * kernelBytes + random.whole(1, 100_000),
+        pace: undefined,
+        reads: 'all' as const,
+        ends: { how: 'end' as const, afterMs: random.between(0, 100) },
+      })
+      // It ends its side, and takes the rest later.
+      const reader = () => ({
+        sends: random.pick([0, 1_000]),
+        pace: undefined,
+        reads: 'late' as const,
+        lateMs: random.between(500, 4_000),
+        ends: { how: 'end' as const, afterMs: random.between(0, 1_000) },
+      })
+      return {
+        line: { sendBytes: kernelBytes, receiveBytes: kernelBytes },
+        tokens,
+        clients: author.each(6, () => {
+          const [client_, service] = random.chance(0.5) ? [sender(), reader()] : [reader(), sender()]
+          return client(
+            1,
+            () => ({}),
+            () => ({ socket: { client: client_, service } }),
+          )
+        }),
+      }
+    }
+    case 'early answers':
+      return {
+        line: { latencyMs: random.spread(0.05, 5) },
+        tokens,
+        clients: author.each(6, () =>
+          client(
+            3,
+            () => ({
+              when: random.pick(['head', 'middle'] as const),
+              bytes: random.whole(1, 3_000),
+              afterwards: random.pick(['close', 'announced close', 'keep'] as const),
+              stopsReading: random.chance(0.7),
+            }),
+            () => ({ method: 'POST', content: content(Math.floor(random.spread(100_000, 2_000_000))) }),
+          ),
+        ),
       }
     case 'much kept content':
       return {

@@ -8,6 +8,8 @@ import type { RequestPlan } from './story.ts'
 /** When one side of a tunnel has ended, the other has ten seconds, or `listen.idleTimeout` as long as bytes wait. And some room. */
 const TUNNEL_END_MS = 10_000
 const ROOM_MS = 6_000
+/** The end of a stop behind its deadline. */
+const STOP_ROOM_MS = 2_000
 /** Methods that may be carried out twice, where a connection failed (contract: repeats on connection failure). */
 const IDEMPOTENT = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE']
 
@@ -381,8 +383,13 @@ export function judgeProbe({ violate }: Stage, clients: readonly Client[]): void
   if (failed.length > 0) violate('all is given back', `of ${clients.length} cold requests: ${failed.join(', ')}`)
 }
 
-export function judgeStopped({ proxy, network, violate }: Stage, isClosed: boolean): void {
-  if (!isClosed) violate('it stops', 'close() does not resolve')
+export function judgeStopped(stage: Stage): void {
+  const { proxy, network, violate, story, stoppedAt, stop } = stage
+  const stallMs = story.stalls.reduce((sum, { lengthMs }) => sum + lengthMs, 0)
+  if (stop === undefined) violate('it stops', 'it does not end')
+  else if (stop.at > (stoppedAt ?? stop.at) + story.limits.shutdownMs + stallMs + STOP_ROOM_MS)
+    violate('it stops', `asked at ${stoppedAt?.toFixed(0)}, ended at ${stop.at.toFixed(0)}`)
+  judgeTunnelLines(stage)
   const sockets = [...network.open].filter(({ name }) => name.startsWith('proxy#') || name.startsWith('8080#'))
   if (sockets.length > 0) violate('no socket is left', `after the stop: ${sockets.map(({ name }) => name).join(' ')}`)
   const listening = network.listening.filter(({ port }) => port === 8_080)
@@ -393,4 +400,14 @@ export function judgeStopped({ proxy, network, violate }: Stage, isClosed: boole
       'no timer is left',
       `after the stop: ${active.map(({ delayMs, origin }) => `${delayMs} ms ${origin ?? ''}`).join(', ')}`,
     )
+}
+
+/** When the program ends, each WebSocket that a client has seen opened has had its line. */
+function judgeTunnelLines({ clients, proxy, service, stop, violate }: Stage): void {
+  const lines = proxy.logs.slice(0, stop?.lines).filter(({ msg }) => msg === 'websocket ended')
+  for (const id of clients.flatMap(({ tunnels }) => [...tunnels.keys()])) {
+    const count = lines.filter(({ path }) => path === `/v2/${id}`).length
+    const opened = service.attempts.filter(({ plan }) => plan.id === id).length
+    if (count < 1 || count > opened) violate('one log line a tunnel', `${id}: ${count} lines`)
+  }
 }

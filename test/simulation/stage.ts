@@ -34,6 +34,8 @@ export interface Stage {
   readonly clients: readonly Client[]
   readonly outcomes: () => Outcome[]
   stoppedAt: number | undefined
+  /** The program would end now, with so many lines of its log. */
+  stop: { readonly at: number; readonly lines: number } | undefined
   readonly violate: (oracle: string, text: string) => void
 }
 
@@ -70,6 +72,7 @@ export function play(story: Story, isTraced = false): Result {
     clients,
     outcomes: () => clients.flatMap(({ outcomes }) => outcomes),
     stoppedAt: undefined,
+    stop: undefined,
     violate,
   }
   try {
@@ -102,16 +105,16 @@ function perform(stage: Stage): void {
   world.run(world.now + QUIET_MS)
   judgeQuiet(stage, timersAtRest)
   if (stage.stoppedAt === undefined) probe(stage)
-  let isClosed = stage.stoppedAt !== undefined
-  if (!isClosed)
-    proxy.do(() => {
-      void proxy.app?.close().then(() => {
-        isClosed = true
-      })
-    })
-  world.run(world.now + 20_000, () => isClosed)
+  if (stage.stoppedAt === undefined) proxy.do(() => void proxy.app?.close().then(() => noteStop(stage)))
+  world.run(world.now + 20_000, () => stage.stop !== undefined)
   world.run(world.now + 5_000)
-  judgeStopped(stage, isClosed)
+  judgeStopped(stage)
+}
+
+function noteStop(stage: Stage): void {
+  const { world, proxy } = stage
+  world.tell('operator', 'the program has stopped')
+  stage.stop = { at: world.now, lines: proxy.logs.length }
 }
 
 function schedule(stage: Stage): void {
@@ -147,7 +150,7 @@ function schedule(stage: Stage): void {
           return
         case 'stop':
           stage.stoppedAt = world.now
-          proxy.do(() => void app.drain())
+          proxy.do(() => void app.drain().then(() => noteStop(stage)))
       }
     })
   }

@@ -71,6 +71,7 @@ export async function measureFaults(folder, build, args) {
     await build('program-entry.ts', 'faulty.cjs', 'cjs', [withFault(fault)])
     const files = ['measure.mjs', 'program.cjs', 'faulty.cjs'].map((file) => join(folder, file))
     const node = ['--no-warnings', '--expose-internals', ...files, values.count, fault.family ?? 'alone']
+    if (fault.oracle !== undefined) node.push(fault.oracle)
     const { stdout, status } = spawnSync(process.execPath, node, {
       encoding: 'utf8',
       stdio: ['ignore', 'pipe', 'ignore'],

@@ -6,7 +6,7 @@ import type { Violation } from '../stage.ts'
 import { GROUND_REST, ODD_EVERY, ODD_REST, PROFILE_EVERY } from '../story.ts'
 import { ProxyProcess } from '../world/program.ts'
 
-const [, , wholeFile = '', faultyFile = '', most = '0', family = 'alone'] = process.argv
+const [, , wholeFile = '', faultyFile = '', most = '0', family = 'alone', oracle] = process.argv
 const { storyOf, play } = FAMILIES[family as keyof typeof FAMILIES]
 const [whole, faulty] = [readFileSync(wholeFile, 'utf8'), readFileSync(faultyFile, 'utf8')]
 
@@ -37,13 +37,13 @@ function measure(): void {
   let played = 0
   for (const seed of seeds()) {
     played++
-    const found = violationsOfFaulty(seed)
+    const found = violationsOfFaulty(seed).filter((violation) => oracle === undefined || violation.oracle === oracle)
     if (found.length === 0) continue
     const known = new Set(violationsOf(whole, seed).map(({ oracle }) => oracle))
-    const first = found.find(({ oracle }) => !known.has(oracle))
+    const first = found.find((violation) => !known.has(violation.oracle))
     if (first === undefined) continue
     const { profile } = storyOf(seed)
-    console.log(JSON.stringify({ seed, played, profile, oracle: first.oracle, text: first.text.slice(0, 200) }))
+    console.log(JSON.stringify({ seed, played, profile, ...first, text: first.text.slice(0, 200) }))
     return
   }
   console.log(JSON.stringify({ played }))

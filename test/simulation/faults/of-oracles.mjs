@@ -1,4 +1,4 @@
-/** For each oracle of `oracles.ts`, a fault that it finds. */
+/** For each oracle, a fault that it finds. The others do not count. */
 
 /** @type {readonly { name: string, oracle: string, edits: readonly (readonly [string, string, string])[] }[]} */
 export const OF_ORACLES = [
@@ -157,6 +157,27 @@ export const OF_ORACLES = [
     name: 'a rejection is not noted',
     oracle: 'the status is what the service says',
     edits: [['token/org.ts', `if (this.isBeingReplaced || this.rejectedAt >= 0) return 'rejected'`, '']],
+  },
+  {
+    name: 'a request that fails is not counted',
+    oracle: 'the metrics add up',
+    edits: [['app/events.ts', 'metrics.requestEnded(record)', 'if (record.status < 500) metrics.requestEnded(record)']],
+  },
+  {
+    name: 'a start that fails',
+    oracle: 'starts',
+    edits: [['app/app.ts', 'phase.isListening = true', "throw new Error('it does not listen')"]],
+  },
+  {
+    name: 'a stop does not wait for its WebSockets',
+    oracle: 'one log line a tunnel',
+    edits: [
+      [
+        'gateway/tunnel.ts',
+        'await Promise.all([...this].map((tunnel) => tunnel.close()))',
+        'for (const tunnel of this) void tunnel.close()',
+      ],
+    ],
   },
   {
     name: 'a drain that waits for ever',

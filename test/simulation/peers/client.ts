@@ -15,6 +15,8 @@ const SURPLUS_BYTES = 4 * 64 * 1024
 /** A connection that the proxy has ended stays open for two seconds at most. And some room. */
 const LINGER_MS = 5_000
 const DRIPS = 40
+/** A request that was sent ahead gets its answer or the end of its connection behind the answer before it. And some room. */
+const AHEAD_MS = 700
 
 export interface Outcome {
   readonly plan: RequestPlan
@@ -65,8 +67,10 @@ export class Client {
   readonly violations: [oracle: string, text: string][] = []
   #wire: Wire | undefined
   #next = 0
-  /** So many requests behind the current one were written already. */
-  #ahead = 0
+  /** When requests behind the current one were written already. */
+  #ahead: number[] = []
+  /** The current one was written behind another, and has been the next one since then. */
+  #nextSince: number | undefined
   #current: Outcome | undefined
   readonly #tunnelOn = new Map<Wire, Tunnel>()
   isDone = false
@@ -106,7 +110,7 @@ export class Client {
   #drop(): void {
     if (this.#plan.keepsOpen === undefined) this.#wire?.close()
     this.#wire = undefined
-    this.#ahead = 0
+    this.#ahead = []
   }
 
   /** The proxy has ended its side, and this one does not end. */
@@ -171,10 +175,11 @@ export class Client {
     return wire
   }
 
-  #begin(plan: RequestPlan, isReused: boolean, isRetry: boolean): Outcome {
+  #begin(plan: RequestPlan, isReused: boolean, isRetry: boolean, startedAt = this.#world.now): Outcome {
+    this.#nextSince = undefined
     const outcome: Outcome = {
       plan,
-      startedAt: this.#world.now,
+      startedAt,
       isSent: false,
       isInvited: false,
       status: undefined,
@@ -236,10 +241,10 @@ export class Client {
 
   /** The next request goes out, though this one is not answered. */
   #writeAhead(outcome: Outcome, wire: Wire): void {
-    const plan = this.#plan.requests[this.#next + this.#ahead]
+    const plan = this.#plan.requests[this.#next + this.#ahead.length]
     if (plan === undefined || this.#current !== outcome || wire.isClosed || wire.hasEnded) return
     this.#world.tell(this.#name, `${plan.id} behind ${outcome.plan.id}`)
-    this.#ahead++
+    this.#ahead.push(this.#world.now)
     wire.write(headText(plan))
     if (plan.content !== undefined) for (const piece of contentPieces(plan)) wire.write(piece)
   }
@@ -326,8 +331,10 @@ export class Client {
     else this.#keepOpen(wire)
     if (outcome !== undefined) this.#judgeSurplus(outcome, wire)
     this.#wire = undefined
-    this.#ahead = 0
+    this.#ahead = []
     if (outcome === undefined) return
+    if (!outcome.hasBytes && this.#world.now - (this.#nextSince ?? this.#world.now) > AHEAD_MS)
+      this.violations.push(['a request ahead is answered, or its connection ends', outcome.plan.id])
     outcome.how = how
     // An idle connection that the proxy closes while a request is on its way: the client sends it again.
     if (outcome.isReused && !outcome.hasBytes && outcome.plan.content === undefined && !outcome.isRetry) {
@@ -365,16 +372,16 @@ export class Client {
     this.#world.tell(this.#name, `${outcome.plan.id} ${outcome.end} ${outcome.content ?? ''}`)
     // An answer that came before all of the request was sent: the rest of the request would be in the way of the next one.
     if (outcome.closes || (this.#wire !== undefined && this.#wire.pendingBytes > 0) || !outcome.isSent) this.#drop()
-    if (this.#ahead === 0) this.#goOn()
+    if (this.#ahead.length === 0) this.#goOn()
     else this.#nextWasWritten()
   }
 
   /** Its answer may lie in the same bytes. */
   #nextWasWritten(): void {
     const plan = this.#plan.requests[this.#next++]
-    if (plan === undefined || this.#wire === undefined) return
-    this.#ahead--
-    this.#begin(plan, true, false).isSent = true
+    if (plan === undefined) return
+    this.#begin(plan, true, false, this.#ahead.shift()).isSent = true
+    this.#nextSince = this.#world.now
   }
 
   /** The request that has no outcome yet. */
