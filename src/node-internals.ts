@@ -8,14 +8,11 @@ import type { Server } from 'node:tls'
 import type { MessagePort } from 'node:worker_threads'
 
 /**
- * Breaks off a connection with a reset, and no FIN before it: its peer cannot take what it has got for all there is. The plain way,
- * `resetAndDestroy`, ends our side first. `carrier`: the TCP socket beneath `socket`, or the same.
+ * Breaks off a connection with a reset: its peer cannot take what it has got for all there is. That no FIN goes before it, Node does
+ * not document. `carrier`: the TCP socket beneath `socket`, or the same.
  */
 export function resetConnection(socket: Socket, carrier: Socket): void {
-  if (!carrier.destroyed) {
-    Object.assign(carrier, { end: () => carrier })
-    carrier.resetAndDestroy()
-  }
+  if (!carrier.destroyed) carrier.resetAndDestroy()
   carrier.destroy()
   socket.destroy()
 }
