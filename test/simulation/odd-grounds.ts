@@ -51,6 +51,13 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
   }
   const tokens = author.lives(2, HOUR_MS)
   const content = (bytes: number) => ({ bytes, isChunked: random.chance(0.4), expects: false })
+  /** Too short to be noticed: a time limit passes, or much comes at once. */
+  const shortStalls = (everyMs: number): NonNullable<Parts['stalls']> =>
+    author.each(60, (i) => ({
+      at: 300 + i * everyMs,
+      lengthMs: random.between(10, everyMs * 0.9),
+      kind: random.pick(['asleep', 'interrupted'] as const),
+    }))
   const framing = () => random.pick(['length', 'chunked', 'end'] as const)
   switch (ground) {
     case 'requests ahead':
@@ -99,6 +106,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
     }
     case 'broken answers':
       return {
+        stalls: random.chance(0.5) ? shortStalls(80) : [],
         tokens,
         clients: author.each(8, () =>
           client(
@@ -265,12 +273,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
             20,
           ),
         ),
-        // Too short to be noticed: a time limit passes, and what would have cancelled it has come.
-        stalls: author.each(60, (i) => ({
-          at: 300 + i * 60,
-          lengthMs: random.between(10, 50),
-          kind: 'interrupted' as const,
-        })),
+        stalls: shortStalls(60),
       }
     case 'both ends at once': {
       const kernelBytes = random.whole(8_192, 65_536)
@@ -303,8 +306,10 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
     }
     case 'early answers':
       return {
-        line: { latencyMs: random.spread(0.05, 5) },
+        // Slow, so that content is on its way while the service closes.
+        line: { latencyMs: random.between(1, 6), sendBytes: 16_384, receiveBytes: 8_192 },
         tokens,
+        stalls: shortStalls(100),
         clients: author.each(6, () =>
           client(
             3,
@@ -312,7 +317,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
               when: random.pick(['head', 'middle'] as const),
               bytes: random.whole(1, 3_000),
               afterwards: random.pick(['close', 'announced close', 'keep'] as const),
-              stopsReading: random.chance(0.7),
+              stopsReading: random.chance(0.3),
             }),
             () => ({ method: 'POST', content: content(Math.floor(random.spread(100_000, 2_000_000))) }),
           ),

@@ -8,6 +8,8 @@ import type { RequestPlan } from './story.ts'
 /** When one side of a tunnel has ended, the other has ten seconds, or `listen.idleTimeout` as long as bytes wait. And some room. */
 const TUNNEL_END_MS = 10_000
 const ROOM_MS = 6_000
+/** No time limit passes meanwhile. */
+const SHORT_STALL_MS = 100
 /** The end of a stop behind its deadline. */
 const STOP_ROOM_MS = 2_000
 /** Methods that may be carried out twice, where a connection failed (contract: repeats on connection failure). */
@@ -129,7 +131,7 @@ function isTooSlow({ story, stoppedAt, world }: Stage, outcome: Outcome, { at, a
   const { plan, endedAt } = outcome
   const slowest = Math.max(...lines.map(({ latencyMs }) => latencyMs))
   if (stoppedAt !== undefined && endedAt >= stoppedAt) return true
-  if (stalls.length > 0 || outcome.isReused) return true
+  if (stalls.some(({ lengthMs }) => lengthMs > SHORT_STALL_MS) || outcome.isReused) return true
   if (plan.readPace !== undefined || plan.writePace !== undefined || plan.content?.expects === true) return true
   if (isOdd(plan)) return true
   const limitMs = Math.min(limits.responseTimeoutMs, limits.idleTimeoutMs, limits.serviceIdleTimeoutMs)

@@ -53,6 +53,7 @@ export const OF_ORACLES = [
         "if (state.name === 'relaying' && this.#parser.endsWithConnection) this.#lookForReset(state)",
         '',
       ],
+      ['origin/connection.ts', 'else if (wasReset(socket) || !this', 'else if (!this'],
     ],
   },
   {
@@ -143,15 +144,9 @@ export const OF_ORACLES = [
     edits: [['app/events.ts', 'log.request(record)', `log.request(record)\n      log.request(record)`]],
   },
   {
-    name: 'no second try to connect',
+    name: 'the service has an eighth of its time',
     oracle: 'no failure without a cause',
-    edits: [
-      [
-        'gateway/exchange.ts',
-        'if (!attempt.isSent) return PASSING_FAILURES.has(failure.code)',
-        'if (!attempt.isSent) return false',
-      ],
-    ],
+    edits: [['origin/connection.ts', 'now - this.#progressedAt < limitMs', 'now - this.#progressedAt < limitMs / 8']],
   },
   {
     name: 'a rejection is not noted',
