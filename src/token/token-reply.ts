@@ -14,13 +14,16 @@ const TOKEN = /^[\x21-\x7e]{1,16384}$/
 const MAX_TOKEN_CHARACTERS = 16_384
 const MAX_CONTENT_BYTES = 64 * 1024
 
+const DATE_TOLERANCE_MS = 2_000
+
 /**
  * The time of day at the endpoint, if it tells one. A stated end is held against it, because our own clock may be wrong. `Date` has
- * whole seconds: our clock tells the rest if it agrees, and otherwise the second counts as over, so that no end is late.
+ * whole seconds, and servers render it once a second: our clock tells the rest if it agrees, and otherwise the second counts as
+ * over, so that no end is late.
  */
 export function answeredAt(fields: FieldList, wallNowMs: number): number {
   const date = Date.parse(fieldValue(fields, 'date'))
-  const isKnown = Number.isNaN(date) || (wallNowMs >= date && wallNowMs < date + 1_000)
+  const isKnown = Number.isNaN(date) || (wallNowMs >= date && wallNowMs < date + DATE_TOLERANCE_MS)
   return isKnown ? wallNowMs : date + 999
 }
 
