@@ -126,8 +126,6 @@ export abstract class MessageParser {
   /** What stands around the digits of a size. */
   #besideSize = ''
 
-  /** Behind the last head, the same read had more. */
-  hasMoreBehindHead = false
   /** Flat list of the names and values of the head, as received. */
   protected rawFields: string[] = []
   /** Its field lines in the usual form, `Name: value`. */
@@ -301,7 +299,6 @@ export abstract class MessageParser {
         else {
           const isUsual = this.#isUsual && linesAt !== -1
           this.lines = isUsual ? text.slice(linesAt, line - textStart) : fieldLines(this.rawFields)
-          this.hasMoreBehindHead = at < end
           this.#headEnded(at)
         }
         return at

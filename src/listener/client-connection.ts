@@ -204,9 +204,7 @@ export class ClientConnection implements Client, RequestEvents {
   /** True if another request may follow the current one. Asked when its response begins. What is held by then came too early. */
   get mayGoOn(): boolean {
     const serving = this.#serving
-    // What came together with a request that is refused at once has not been looked at yet.
-    const isAlone = serving?.request !== undefined || !this.#parser.hasMoreBehindHead
-    const isInTurn = serving?.isComplete === true && serving.held === undefined && isAlone
+    const isInTurn = serving?.isComplete === true && serving.held === undefined
     return isInTurn && !serving.isLast && !this.#owner.isEnding && !this.#hasExpired
   }
 
@@ -235,11 +233,11 @@ export class ClientConnection implements Client, RequestEvents {
         if (state.name === 'lingering' || state.name === 'closed') return
         if (state.name === 'serving' && (state.isComplete || state.input !== 'read')) {
           this.#receivedBehind(state, kept(bytes, at, length), state === before)
-          break
+          return
         }
         at = this.#parser.read(bytes, at, length)
+        if (this.#state !== before) this.#serving?.request?.start()
       }
-      if (this.#state !== before) this.#serving?.request?.start()
     } catch (error) {
       if (error instanceof MalformedMessage) this.#inputBroken({ code: error.refusalCode, reason: error.reason })
       else this.#failed(error)

@@ -9,6 +9,11 @@ const DISCARD_MS = 1_000
 /** Time limits may end later by a quarter, and by half a second. */
 const LATE_SHARE = 1.25
 const ROOM_MS = 1_000
+/** For a mint of an Org beside others in trouble: much less than for a call that hangs. */
+const COLD_MS = 1_000
+/** Three calls, and pauses of 1, 2, 4, 4, ... seconds between them. */
+const TROUBLE_MS = 20_000
+const MOST_TROUBLED_CALLS = 3 * 8
 /** Content that the smallest buffers hold, beside a head. */
 const SMALL_BYTES = 4_000
 
@@ -26,8 +31,11 @@ export function judgeConnections(stage: Stage): void {
     judgeRepeat(stage, outcome, all)
     judgeBroken(stage, outcome, all)
     judgeDiscarded(stage, all)
+    judgeResent(stage, all)
   }
   for (const outcome of stage.outcomes()) judgeSilence(stage, outcome)
+  judgeStatedIdle(stage)
+  judgeCalls(stage)
 }
 
 /** A connection that was opened for this request has surely brought it to the service. */
@@ -38,6 +46,48 @@ function judgeRepeat(stage: Stage, { startedAt }: Outcome, attempts: readonly At
     if (isAccepted && wasNew && plan.answer.cut?.at === -1)
       stage.violate('what was surely read is not sent again', `${plan.id} ${plan.method}`)
   })
+}
+
+/** For another status than 401, nothing but GET and HEAD goes again. */
+function judgeResent({ story, violate }: Stage, [first, ...again]: readonly Attempt[]): void {
+  if (first === undefined || again.length === 0 || (story.tokens.rejectsWith ?? 401) === 401) return
+  const { plan, isAccepted } = first
+  if (!isAccepted && plan.method !== 'GET' && plan.method !== 'HEAD')
+    violate('nothing is carried out twice', `${plan.id} ${plan.method}, behind ${story.tokens.rejectsWith}`)
+}
+
+/** A connection is not used in the last second for which the service says that it keeps it. */
+function judgeStatedIdle(stage: Stage): void {
+  const { tellsIdle, idleMs } = stage.story.service
+  if (!tellsIdle || stage.story.stalls.length > 0) return
+  const mostMs = Math.max(0, Math.floor(idleMs / 1_000) * 1_000 - 1_000) + roundTripMs(stage) + 100
+  for (const { plan, isReused, waitedMs } of stage.service.attempts)
+    if (isReused && waitedMs > mostMs)
+      stage.violate('a connection about to close is not used', `${plan.id}: idle for ${waitedMs.toFixed(0)} ms`)
+}
+
+/** Of the ground whose endpoint is in trouble, or whose clients leave. */
+function judgeCalls(stage: Stage): void {
+  const { story, service, violate } = stage
+  if (story.profile === 'an endpoint in trouble') {
+    const troubled = new Set(story.tokens.troubles.map(({ org }) => org))
+    for (const { plan, startedAt, endedAt, answers } of stage.outcomes()) {
+      if (troubled.has(plan.org)) continue
+      if (answers !== plan.id || endedAt > startedAt + COLD_MS)
+        violate('the trouble of one Org is its own', `${plan.id}: ${(endedAt - startedAt).toFixed(0)} ms`)
+    }
+    for (const org of troubled) {
+      const calls = service.mints.filter((call) => call.org === org && call.at < TROUBLE_MS).length
+      if (calls > MOST_TROUBLED_CALLS) violate('an endpoint in trouble is left alone', `org-${org}: ${calls} calls`)
+    }
+  }
+  if (story.profile !== 'clients that leave the queue') return
+  for (const { org, at } of service.mints) {
+    const isAwaited = stage
+      .outcomes()
+      .some(({ plan, startedAt, endedAt }) => plan.org === org && startedAt <= at && endedAt > at - 1_000)
+    if (!isAwaited) violate('a call is for somebody', `org-${org} at ${at.toFixed(0)}`)
+  }
 }
 
 /** What has come of an answer that breaks is its client's. */

@@ -15,11 +15,15 @@ export const ODD_GROUNDS = [
   'connections kept open',
   'uninvited content',
   'heads without end',
-  'a stop with tunnels',
+  'a stop with work',
   'short standstills',
   'much kept content',
-  'both ends at once',
+  'ends of WebSockets',
   'early answers',
+  'an endpoint in trouble',
+  'clients that leave the queue',
+  'a named status',
+  'an Org that hangs',
 ] as const
 
 export type OddGround = (typeof ODD_GROUNDS)[number]
@@ -112,7 +116,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
           client(
             6,
             () => {
-              const how = random.pick(['close', 'reset', 'malformed'] as const)
+              const how = random.pick(['close', 'reset', 'malformed', 'silence'] as const)
               const bytes = Math.floor(random.spread(2, random.pick([3_000, 3_000, 300_000])))
               return {
                 bytes,
@@ -232,7 +236,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
           client(2, () => ({ hangs: true, drips: random.pick(['interims', 'fields'] as const) })),
         ),
       }
-    case 'a stop with tunnels': {
+    case 'a stop with work': {
       const stopAt = random.between(2_000, 5_000)
       const side = () => ({
         sends: random.pick([0, random.whole(1, 600_000)]),
@@ -244,15 +248,21 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
       })
       return {
         limits: { shutdownMs: random.pick([1_000, 5_000]) },
-        tokens,
-        clients: author.each(8, () => ({
-          ...client(
-            1,
-            () => ({}),
-            () => ({ socket: { client: side(), service: side() } }),
-          ),
-          at: random.between(0, stopAt),
-        })),
+        tokens: {
+          ...author.lives(8, HOUR_MS),
+          troubles: author.each(6, (i) => ({ org: 2 + i, from: 0, to: HOUR_MS, kind: random.pick(['hang', 'error']) })),
+        },
+        clients: [
+          ...author.each(8, () => ({
+            ...client(
+              1,
+              () => ({}),
+              () => ({ socket: { client: side(), service: side() } }),
+            ),
+            at: random.between(0, stopAt),
+          })),
+          ...author.each(6, (i) => ({ ...author.poller(2 + i, 50, 3), at: stopAt - random.between(0, 1_500) })),
+        ],
         operator: [{ at: stopAt, what: 'stop' }],
       }
     }
@@ -275,7 +285,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
         ),
         stalls: shortStalls(60),
       }
-    case 'both ends at once': {
+    case 'ends of WebSockets': {
       const kernelBytes = random.whole(8_192, 65_536)
       const sender = () => ({
         sends: 2 * kernelBytes + random.whole(1, 100_000),
@@ -291,11 +301,21 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
         lateMs: random.between(500, 4_000),
         ends: { how: 'end' as const, afterMs: random.between(0, 1_000) },
       })
+      // Its bytes have left it, and wait at the proxy.
+      const resetter = () => ({
+        sends: 2 * kernelBytes + 64 * 1024 + random.whole(1, kernelBytes),
+        pace: undefined,
+        reads: 'all' as const,
+        ends: { how: 'reset' as const, afterMs: random.between(0, 1_000) },
+      })
+      const stalled = { sends: 0, pace: undefined, reads: 'nothing' as const, ends: undefined }
       return {
+        limits: { idleTimeoutMs: 15_000 },
         line: { sendBytes: kernelBytes, receiveBytes: kernelBytes },
         tokens,
         clients: author.each(6, () => {
-          const [client_, service] = random.chance(0.5) ? [sender(), reader()] : [reader(), sender()]
+          const [one, other] = random.chance(0.5) ? [sender(), reader()] : [resetter(), stalled]
+          const [client_, service] = random.chance(0.5) ? [one, other] : [other, one]
           return client(
             1,
             () => ({}),
@@ -322,6 +342,58 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
             () => ({ method: 'POST', content: content(Math.floor(random.spread(100_000, 2_000_000))) }),
           ),
         ),
+      }
+    case 'an endpoint in trouble': {
+      const [troubled, others] = [random.whole(6, 10), 20]
+      const kind = random.pick(['hang', 'error'] as const)
+      const places = 2
+      // By then, each of them has had its first call.
+      const knownAt = (troubled / places) * 2_500 + 3_000
+      return {
+        limits: { mintTimeoutMs: 3_000, mintConcurrency: places },
+        tokens: {
+          ...author.lives(troubled + others, HOUR_MS),
+          troubles: author.each(troubled, (org) => ({ org, from: 0, to: HOUR_MS, kind })),
+        },
+        clients: author.each(troubled + others, (org) => ({
+          ...author.poller(org, random.between(300, 500), org < troubled ? 60 : 1),
+          at: org < troubled ? 0 : knownAt + random.between(0, 6_000),
+        })),
+      }
+    }
+    case 'clients that leave the queue':
+      return {
+        limits: { mintRate: random.pick([3, 5]), mintConcurrency: random.whole(1, 4) },
+        tokens: author.lives(40, HOUR_MS),
+        clients: author.each(40, (org) => {
+          const { requests, ...rest } = author.poller(org, 0, 1)
+          const leaves = random.chance(0.7)
+            ? { afterMs: random.between(50, 1_000), how: random.pick(['end', 'close', 'reset'] as const) }
+            : undefined
+          return { ...rest, requests: requests.map((request) => ({ ...request, leaves })) }
+        }),
+      }
+    case 'a named status':
+      return {
+        limits: { settleTimeMs: 0, rejectedStatuses: [401, 403] },
+        tokens: { ...author.lives(2, random.between(2_000, 4_000)), rejectsWith: 403 },
+        clients: author.each(4, (i) =>
+          client(
+            40,
+            () => ({}),
+            () => ({ method: i % 2 === 0 ? 'GET' : random.pick(['POST', 'PUT', 'DELETE']) }),
+            random.between(100, 300),
+          ),
+        ),
+      }
+    case 'an Org that hangs':
+      return {
+        limits: { connections: random.pick([4, 8]), maxInFlight: 64 },
+        tokens,
+        clients: [
+          ...author.each(12, () => author.poller(0, 100, 3, () => ({ afterMs: random.between(1_000, 4_000) }))),
+          ...author.each(3, () => author.poller(1, 200, 8)),
+        ],
       }
     case 'much kept content':
       return {

@@ -4,10 +4,13 @@ import type { Client, Outcome } from './peers/client.ts'
 import type { Attempt } from './peers/service.ts'
 import type { Stage } from './stage.ts'
 import type { RequestPlan } from './story.ts'
+import { DAY_ZERO } from './world/world.ts'
 
 /** When one side of a tunnel has ended, the other has ten seconds, or `listen.idleTimeout` as long as bytes wait. And some room. */
 const TUNNEL_END_MS = 10_000
 const ROOM_MS = 6_000
+/** A tunnel is looked at each second, and bytes before an end take their time. */
+const AT_ONCE_MS = 4_000
 /** No time limit passes meanwhile. */
 const SHORT_STALL_MS = 100
 /** The end of a stop behind its deadline. */
@@ -286,7 +289,11 @@ function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void 
 
 /** One side has ended, and time is over. */
 function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage): void {
-  const ended = new Set(proxy.logs.filter(({ msg }) => msg === 'websocket ended').map(({ path }) => path))
+  const ended = new Map(
+    proxy.logs
+      .filter(({ msg }) => msg === 'websocket ended')
+      .map(({ path, time }) => [path, Date.parse(String(time)) - DAY_ZERO]),
+  )
   const ofClients = new Map(clients.flatMap(({ tunnels }) => [...tunnels]))
   const limitMs = Math.max(TUNNEL_END_MS, story.limits.idleTimeoutMs) + ROOM_MS
   for (const [id, atService] of service.tunnels) {
@@ -299,6 +306,7 @@ function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage)
       if (received_.wrongAt !== undefined) violate('content is whole', `tunnel ${id}: ${received_}`)
     }
     if (isDue && !ended.has(`/v2/${id}`)) violate('a tunnel ends', `${id}, left at ${leftAt.toFixed(0)}`)
+    const isUndisturbed = story.stalls.length === 0
     // A clean end says that all has come.
     for (const [one, other] of [
       [atService, atClient],
@@ -306,6 +314,13 @@ function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage)
     ] as const) {
       if (one.endedBy === 'end' && other.hasLeft === 'end' && !one.received_.isWhole)
         violate('content is whole', `tunnel ${id}: a clean end behind ${one.received_}`)
+      const otherLeftAt = other.leftAt ?? Number.POSITIVE_INFINITY
+      const brokeLate = other.hasLeft === 'reset' && (ended.get(`/v2/${id}`) ?? world.now) > otherLeftAt + AT_ONCE_MS
+      if (brokeLate && isUndisturbed)
+        violate('a reset breaks both sides at once', `${id}, at ${otherLeftAt.toFixed(0)}`)
+      const isTold = one.plan.reads === 'all' && one.leftAt === undefined && other.hasLeft === 'end'
+      if (isTold && isUndisturbed && (one.endedAt ?? world.now) > otherLeftAt + AT_ONCE_MS)
+        violate('the end of one side reaches the other', `${id}, at ${otherLeftAt.toFixed(0)}`)
     }
   }
 }

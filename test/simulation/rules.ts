@@ -60,7 +60,20 @@ export class RuleWatch {
   }
 
   #shares(): boolean {
-    const { proxy, story, violate } = this.#stage
+    const { proxy, service, story, violate, world } = this.#stage
+    const { connections } = story.limits
+    const held = new Map<number, number>()
+    for (const { plan, at, isAnswered, goneAt } of service.attempts) {
+      // The end of others may be on its way.
+      if (isAnswered || goneAt < world.now || at > world.now - 500) continue
+      held.set(plan.org, (held.get(plan.org) ?? 0) + 1)
+    }
+    const share = Math.max(1, Math.floor(connections * ORG_SHARE))
+    for (const [org, count] of held) {
+      if (count <= share || story.stalls.length > 0) continue
+      violate('no Org has all connections', `org-${org}: ${count} of ${connections}`)
+      return true
+    }
     const inFlight = proxy.app?.inspect().orgsInFlight ?? []
     const most = Math.ceil(story.limits.maxInFlight * ORG_SHARE)
     for (const [org, count] of inFlight) {
@@ -345,7 +358,7 @@ function judgeResume(stage: Stage): void {
 /** Where tokens end by another status than 401, a warning names it, though the app only POSTs. */
 function judgeLearnedStatus({ story, violate, proxy, service }: Stage): void {
   const { rejectsWith } = story.tokens
-  if (rejectsWith === undefined || service.tokens.length < 5) return
+  if (rejectsWith === undefined || story.limits.rejectedStatuses !== undefined || service.tokens.length < 5) return
   const told = proxy.app?.warnings().rejection_status_learned
   if (told === undefined)
     violate('a status that ends tokens is named', `${rejectsWith}: ${service.tokens.length} tokens`)

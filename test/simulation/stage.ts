@@ -235,6 +235,7 @@ export function settingsOf(limits: Limits): object {
       mintConcurrency: limits.mintConcurrency,
       mintRate: limits.mintRate,
       settleTime: ms(limits.settleTimeMs),
+      ...(limits.rejectedStatuses !== undefined && { rejectedStatuses: limits.rejectedStatuses }),
       ...(limits.lifetimeMs !== undefined && { lifetime: ms(limits.lifetimeMs) }),
     },
     replay: { maxBody: `${limits.replayBytes}B` },

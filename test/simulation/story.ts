@@ -54,6 +54,8 @@ export interface Limits {
   readonly settleTimeMs: number
   readonly lifetimeMs: number | undefined
   readonly replayBytes: number
+  /** `tokens.rejectedStatuses`. */
+  readonly rejectedStatuses?: readonly number[]
   readonly shutdownMs: number
 }
 
@@ -152,8 +154,8 @@ export interface AnswerPlan {
   readonly afterMs: number
   readonly interims: number
   readonly pace: Pace | undefined
-  /** After so much of the content it breaks off, or never. -1: before any byte of an answer. `malformed`: by what is no chunk. */
-  readonly cut: { readonly at: number; readonly how: 'close' | 'reset' | 'malformed' } | undefined
+  /** After so much of the content it breaks off, or never. -1: before any byte of an answer. `malformed`: by what is no chunk; `silence`: by nothing. */
+  readonly cut: { readonly at: number; readonly how: 'close' | 'reset' | 'malformed' | 'silence' } | undefined
   /** The service never answers. */
   readonly hangs: boolean
   /** Then it sends such without end. */

@@ -112,16 +112,6 @@ describe('a request in flight is answered, and what follows it is not', () => {
   })
 })
 
-test.each([
-  ['refused', head('GET / HTTP/1.1', HOST), 400],
-  ['answered by the proxy', get('/v2/2', 'acme', 'Max-Forwards: 0').replace('GET', 'OPTIONS'), 204],
-])('a request that is %s at once tells the end of its connection, too', async (_, bytes, status) => {
-  await using client = await RawClient.sending(proxy.port, bytes + second)
-  const answer = await client.response()
-  expect([answer.status, fieldOf(answer, 'connection')]).toEqual([status, 'close'])
-  expect((await client.untilClosed()).bytes.toString()).toBe('')
-})
-
 test('a chain of refused requests in one segment ends early, and others are served meanwhile', async () => {
   await using client = await RawClient.sending(proxy.port, head('GET / HTTP/1.1', HOST).repeat(1_000))
   expect((await request(proxy.port, get('/v2/alive', 'acme'))).status).toBe(200)

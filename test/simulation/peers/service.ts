@@ -43,7 +43,7 @@ export interface Attempt {
   isBroken: boolean
   /** Its connection had carried a request before. */
   readonly isReused: boolean
-  /** For so long its connection was open when it came. */
+  /** For so long its connection was open, or idle, when it came. */
   readonly waitedMs: number
   /** Its connection has ended. */
   goneAt: number
@@ -152,11 +152,12 @@ class ServiceConnection {
   #strayAt: number | undefined
   /** It reads no further request. */
   #isClosing = false
-  readonly #openedAt: number
+  /** It was opened, or has answered. */
+  #freeSince: number
 
   constructor(service: Service, endpoint: Endpoint) {
     this.#service = service
-    this.#openedAt = service.world.now
+    this.#freeSince = service.world.now
     this.#reader = new MessageReader(
       {
         head: (head) => this.#head(head),
@@ -317,7 +318,7 @@ class ServiceConnection {
       answeredAt: Number.POSITIVE_INFINITY,
       isBroken: false,
       isReused: this.#requests > 1,
-      waitedMs: world.now - this.#openedAt,
+      waitedMs: world.now - this.#freeSince,
       goneAt: Number.POSITIVE_INFINITY,
     }
     this.#attempt = attempt
@@ -447,8 +448,8 @@ class ServiceConnection {
       attempt.answeredAt = service.world.now
       if (cut !== undefined) {
         attempt.isBroken = true
-        // Of what is malformed, the proxy sees to the end.
-        if (cut.how !== 'malformed') this.#close(cut.how)
+        // Of others, the proxy sees to the end.
+        if (cut.how === 'close' || cut.how === 'reset') this.#close(cut.how)
         return
       }
       attempt.isAnswered = true
@@ -505,6 +506,7 @@ class ServiceConnection {
   #answered(): void {
     this.#hasRequest = false
     this.#respond = undefined
+    this.#freeSince = this.#service.world.now
     this.#mayGoOn()
   }
 
