@@ -3,6 +3,7 @@
 import * as clock from '../clock.ts'
 import { HANDSHAKE_FAILURES, LIMITS, PASSED_ON, PROBLEMS, TOKEN_PROBLEMS } from '../errors.ts'
 import { type RequestRecord, waitedForServiceMs } from '../gateway/request-record.ts'
+import { SWITCHING_PROTOCOLS } from '../http1/response-parser.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import type { Finding, PartWarnings, Status } from '../part.ts'
 import { REJECTION_OUTCOMES, type RepeatOutcome, type TokenResult } from '../token/request-token.ts'
@@ -28,8 +29,6 @@ const OVERHEAD_BOUNDS_MS = [0.05, 0.1, 0.25, ...BOUNDS_MS]
 /** Clients may invent methods; those share one label, because labels must stay few. */
 const METHODS = new Set(['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'CONNECT', 'TRACE'])
 const OTHER = 'OTHER'
-
-const SWITCHING_PROTOCOLS = 101
 
 const OVERLOAD_EPISODE_MS = 60_000
 

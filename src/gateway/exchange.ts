@@ -10,7 +10,7 @@ import assert from 'node:assert/strict'
 import * as clock from '../clock.ts'
 import { type ErrorCode, type Failure, OriginError, TokenError } from '../errors.ts'
 import type { ContentUse } from '../http1/message-parser.ts'
-import type { ReceivedResponse } from '../http1/response-parser.ts'
+import { type ReceivedResponse, SWITCHING_PROTOCOLS } from '../http1/response-parser.ts'
 import type { BrokenInput, Client, RequestInProgress } from '../listener/request-handler.ts'
 import type { OrgId } from '../org-id.ts'
 import { Attempt, type AttemptSink } from '../origin/attempt.ts'
@@ -65,8 +65,6 @@ const CLOSED_WHILE_IDLE: Failure = {
   reason: 'idle',
   hint: 'The service closed an idle connection: set origin.keepAliveTimeout below its idle timeout.',
 }
-
-const SWITCHING_PROTOCOLS = 101
 
 const OVER = new OriginError('connection_terminated', 'the exchange has ended')
 

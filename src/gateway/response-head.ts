@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict'
 import { namedByConnection } from '../http1/field-list.ts'
-import type { ReceivedResponse } from '../http1/response-parser.ts'
+import { NO_CONTENT, type ReceivedResponse, SWITCHING_PROTOCOLS } from '../http1/response-parser.ts'
 import { type ResponseFieldKind, responseFieldKind } from './fields.ts'
 
 /** How a client that goes through this proxy has to get what the service names. */
@@ -116,8 +116,6 @@ export class ResponseHead {
 /** Of a line, the octets beside name and value: a colon, a blank and the end. */
 const BESIDE_FIELD = 4
 
-const SWITCHING_PROTOCOLS = 101
-const NO_CONTENT = 204
 const UPGRADE_REQUIRED = 426
 
 const VARIES_BY_ORG = /(?:^|,)[\t ]*(?:\*|x-org-id)[\t ]*(?:,|$)/i

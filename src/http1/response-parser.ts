@@ -44,8 +44,8 @@ const USUAL_LINE = 'HTTP/1.1 200 OK'
 const STATUS_LINE = /^HTTP\/1\.([01]) ([1-9]\d\d)(?: (.*))?$/
 const KEEP_ALIVE_TIMEOUT = /(?:^|[\t ,;])timeout=(\d{1,9})/i
 
-const SWITCHING_PROTOCOLS = 101
-const NO_CONTENT = 204
+export const SWITCHING_PROTOCOLS = 101
+export const NO_CONTENT = 204
 const NOT_MODIFIED = 304
 
 export class ResponseParser extends MessageParser {

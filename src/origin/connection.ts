@@ -27,7 +27,12 @@ import type { Socket } from 'node:net'
 import { OriginError } from '../errors.ts'
 import { joinedValue } from '../http1/field-list.ts'
 import { MalformedMessage } from '../http1/malformed.ts'
-import { type ReceivedResponse, type ResponseEvents, ResponseParser } from '../http1/response-parser.ts'
+import {
+  type ReceivedResponse,
+  type ResponseEvents,
+  ResponseParser,
+  SWITCHING_PROTOCOLS,
+} from '../http1/response-parser.ts'
 import { keepReading, pauseForTurn, pushRead, wasReset } from '../node-internals.ts'
 import type { Attempt, AttemptConnection, SwitchedConnection } from './attempt.ts'
 import type { Connector } from './connector.ts'
@@ -67,7 +72,6 @@ const READ_BYTES = 64 * 1024
 const MAX_DISCARDED_BYTES = 64 * 1024
 const DISCARD_MS = 1_000
 
-const SWITCHING_PROTOCOLS = 101
 /** From this status on, a service may have answered without reading the content. */
 const MULTIPLE_CHOICES = 300
 
@@ -138,13 +142,6 @@ const FORMER: Readonly<Record<State['name'], readonly State['name'][]>> = {
   closed: ['relaying', 'discarding', 'free', 'opening', 'looking', 'awaiting head', 'held', 'lost'],
 }
 
-/**
- * How an attempt leaves it before its end:
- * - `abort`: the attempt fails, and the socket closes, or goes back to the pool if the attempt waited for a token.
- * - `destroy`: the attempt fails, or goes elsewhere if it was not sent, and the socket closes. An attempt that waits for a token
- *   stays until it has it. Nobody is told of a response that is read away.
- * - `#close`: nobody is told but the pool, and the socket closes.
- */
 export class Connection implements AttemptConnection, ResponseEvents {
   readonly #pool: Pool
   readonly #parser: ResponseParser
@@ -521,7 +518,7 @@ export class Connection implements AttemptConnection, ResponseEvents {
     attempt.sink.attemptFailed(attempt, reason)
   }
 
-  /** Closes the connection. The attempt that it carries fails with `reason`, or goes elsewhere if it was not sent. */
+  /** Closes the connection. Its attempt fails with `reason`, or goes elsewhere if it was not sent: at once, or when it has its token. */
   destroy(reason: Error = CLOSED): void {
     const { name, attempt } = this.#state
     this.#close(name === 'looking' ? attempt : undefined)
