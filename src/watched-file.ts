@@ -33,7 +33,7 @@ export class FileWatch {
 
   close(): void {
     this.#isClosed = true
-    this.#timer?.cancel()
+    this.#timer.cancel()
   }
 
   async #look(): Promise<void> {

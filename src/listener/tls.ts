@@ -242,7 +242,7 @@ export class ListenerTls {
   }
 
   close(): void {
-    this.#looking?.cancel()
+    this.#looking.cancel()
     this.endHandshakes()
   }
 }

@@ -226,7 +226,7 @@ export class ConnectionPool implements AttemptHolder, Pool {
   /** Tunnels end with the connections of their clients. */
   close(): void {
     this.#isClosed = true
-    this.#sweep?.cancel()
+    this.#sweep.cancel()
     for (const attempt of [...this.#waiting]) attempt.abort(CLOSED)
     for (const connection of [...this.#open]) connection.destroy(CLOSED)
   }

@@ -120,7 +120,7 @@ export const OF_ORACLES = [
   {
     name: 'a timer outlives its pool',
     oracle: 'no timer is left',
-    edits: [['origin/connection-pool.ts', 'this.#sweep?.cancel()', '']],
+    edits: [['origin/connection-pool.ts', 'this.#sweep.cancel()', '']],
   },
   {
     name: 'a connection is dropped, not closed',
@@ -134,7 +134,7 @@ export const OF_ORACLES = [
       [
         'listener/server.ts',
         `this.#sweep?.cancel()\n    for (const bound of this.#bound.values()) bound.close()`,
-        'this.#sweep?.cancel()',
+        'this.#sweep.cancel()',
       ],
     ],
   },
