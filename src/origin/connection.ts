@@ -128,18 +128,27 @@ const TUNNEL: Empty = { name: 'tunnel' }
 const OVER: Empty = { name: 'closed' }
 
 /** Those that each may follow. */
-const FORMER: Readonly<Record<State['name'], readonly State['name'][]>> = {
-  opening: [],
-  free: ['relaying', 'discarding', 'awaiting token'],
-  looking: ['free'],
-  'awaiting token': ['looking', 'opening'],
-  'awaiting head': ['looking', 'awaiting token', 'opening'],
-  relaying: ['held', 'awaiting head'],
-  held: ['relaying'],
-  discarding: ['held', 'relaying'],
-  lost: ['awaiting token'],
-  tunnel: ['held'],
-  closed: ['relaying', 'discarding', 'free', 'opening', 'looking', 'awaiting head', 'held', 'lost'],
+const FORMER: Readonly<Record<State['name'], Readonly<Partial<Record<State['name'], true>>>>> = {
+  opening: {},
+  free: { relaying: true, discarding: true, 'awaiting token': true },
+  looking: { free: true },
+  'awaiting token': { looking: true, opening: true },
+  'awaiting head': { looking: true, 'awaiting token': true, opening: true },
+  relaying: { held: true, 'awaiting head': true },
+  held: { relaying: true },
+  discarding: { held: true, relaying: true },
+  lost: { 'awaiting token': true },
+  tunnel: { held: true },
+  closed: {
+    opening: true,
+    free: true,
+    looking: true,
+    'awaiting head': true,
+    relaying: true,
+    held: true,
+    discarding: true,
+    lost: true,
+  },
 }
 
 export class Connection implements AttemptConnection, ResponseEvents {
@@ -180,7 +189,8 @@ export class Connection implements AttemptConnection, ResponseEvents {
 
   /** The one way from state to state. Data that two states share stays in its object. */
   #enter<S extends State>(state: S, name: S['name'] = state.name): void {
-    assert(FORMER[name].includes(this.#state.name))
+    const former = this.#state.name
+    if (FORMER[name][former] !== true) assert.fail(`${former}, then ${name}`) // `assert` makes an array at each call
     state.name = name
     this.#state = state
     this.#progress = undefined

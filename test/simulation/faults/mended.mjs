@@ -6,7 +6,7 @@
 /** A request that waits for its token fails with the connection that it has. */
 const WITH_ITS_CONNECTION = [
   ['origin/connection.ts', `if (state.name === 'awaiting token') this.#enter(state, 'lost')\n    else {`, '{'],
-  ['origin/connection.ts', `'held', 'lost'],`, `'held', 'lost', 'awaiting token'],`],
+  ['origin/connection.ts', '    lost: true,\n', `    lost: true,\n    'awaiting token': true,\n`],
   ['origin/connection.ts', `if (name === 'opening' ||`, `if (name === 'opening' || name === 'awaiting token' ||`],
 ]
 
