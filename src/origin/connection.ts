@@ -486,27 +486,14 @@ export class Connection implements AttemptConnection, ResponseEvents {
 
   /** Grows with each progress of the exchange, from -1 before its request is sent. Undefined while the service has nothing to do. */
   #measure(state: State): number | undefined {
-    switch (state.name) {
-      case 'opening':
-      case 'looking':
-        return -1
-      case 'awaiting head': {
-        const { bytesWritten = 0, writableLength = 0 } = this.#socket ?? {}
-        // It has taken all that has come from the client.
-        return state.content?.isOver === false && writableLength === 0 ? undefined : bytesWritten - writableLength
-      }
-      case 'held':
-      case 'relaying':
-        return state.isPaused ? undefined : state.contentBytes
-      case 'discarding':
-        return 0
-      case 'free':
-      case 'awaiting token':
-      case 'lost':
-      case 'tunnel':
-      case 'closed':
-        return undefined
-    }
+    if (state.name === 'opening' || state.name === 'looking') return -1
+    if (state.name === 'discarding') return 0
+    if (state.name === 'held' || state.name === 'relaying') return state.isPaused ? undefined : state.contentBytes
+    if (state.name !== 'awaiting head' || this.#socket === undefined) return undefined
+    const { bytesWritten, writableLength } = this.#socket
+    // It has taken all that has come from the client.
+    if (state.content?.isOver === false && writableLength === 0) return undefined
+    return bytesWritten - writableLength
   }
 
   /** For so long, the service has owed the head of a response. Undefined if it owes none. `now` is running time. */

@@ -86,7 +86,13 @@ export const OWN = [
   },
   {
     name: 'a rejection whose content never ends keeps its connection',
-    edits: [['origin/connection.ts', '        return 0\n', '        return undefined\n']],
+    edits: [
+      [
+        'origin/connection.ts',
+        "if (state.name === 'discarding') return 0",
+        "if (state.name === 'discarding') return undefined",
+      ],
+    ],
   },
   {
     name: 'a WebSocket that ends and closes at once drops what the other side has not taken',
