@@ -58,11 +58,9 @@ export function readTokenReply(
   const holder = field.slice(0, -1).reduce(memberOf, value)
   const token = memberOf(holder, field.at(-1) ?? '')
   const name = field.join('.')
-  if (value === undefined) {
-    throw new NoUsableToken(
-      content.length === 0 ? 'it has no content' : whyNoJson(text, fieldValue(fields, 'content-encoding')),
-    )
-  }
+  const coding = fieldValue(fields, 'content-encoding')
+  if (content.length === 0) throw new NoUsableToken('it has no content')
+  if (value === undefined || UNREAD_CODING.test(coding)) throw new NoUsableToken(whyNoJson(text, coding))
   if (tellsError(value)) throw new NoUsableToken('its content tells an error')
   if (isAmbiguous(text, field)) throw new NoUsableToken(`it has ${name} twice`)
   if (!isToken(token)) throw new NoUsableToken(whyNoToken(token, name))
@@ -84,9 +82,11 @@ export function tellsError(reply: unknown): boolean {
   return memberOf(reply, 'ok') === false || !['error', 'errcode'].every((name) => isEmpty(memberOf(reply, name)))
 }
 
+/** Those that a server may have really used (RFC 9110 §8.4.1). Other values, such as a character set, say nothing. */
+const UNREAD_CODING = /^(?:br|deflate|zstd|(?:x-)?compress)$/i
+
 function whyNoJson(text: string, coding: string): string {
-  const isReadable = /^(?:|identity|(?:x-)?gzip)$/i.test(coding) && text !== ''
-  if (!isReadable) return 'its content has a coding, which was not asked for'
+  if (UNREAD_CODING.test(coding) || text === '') return 'its content has a coding, which was not asked for'
   if (/^\s*</.test(text)) return 'its content is HTML or XML, not JSON'
   return /^\s*[[{]/.test(text) && !/[\]}]\s*$/.test(text) ? 'its JSON is cut off' : 'its content is not JSON'
 }

@@ -59,6 +59,12 @@ describe('the token of a success', () => {
       ['an error beside a token', '{"error":{"code":7},"orgAccessToken":"t"}', 'its content tells an error'],
       ['an error code', '{"errcode":40013,"errmsg":"invalid appid"}', 'its content tells an error'],
       ['ok: false', '{"ok":false,"orgAccessToken":"t"}', 'its content tells an error'],
+      [
+        'a coding that it does not have',
+        '{"orgAccessToken":"t"}',
+        'its content has a coding',
+        ['Content-Encoding', 'br'],
+      ],
       ['Brotli', brotliCompressSync('{"orgAccessToken":"t"}'), 'its content has a coding', ['Content-Encoding', 'br']],
       ['gzip, cut', gzipSync('{"orgAccessToken":"t"}').subarray(0, 20), 'its content has a coding'],
     ])('%s', (_, content, reason, fields) => {
