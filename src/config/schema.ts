@@ -351,7 +351,7 @@ const minter = group('Sidecars without the secret: a minter gives them the token
 
 const replay = group('The repeat of a request whose token was rejected.', {
   maxBodyBytes: size('64KiB', '0B', '64MiB').describe(
-    'Most request content kept for a repeat after a rejected token; a request with more is not repeated. All requests together keep at most 32 MiB.',
+    'Most request content kept for a repeat after a rejected token; a request with more is not repeated. All requests together keep at most 32 MiB, or twice this if that is more.',
   ),
 })
 

@@ -15,7 +15,8 @@ export class RepeatMemory {
   #freeBytes: number
   readonly #heldBy = new Map<unknown, number>()
 
-  constructor(mostPerRequest: number, totalBytes = 32 * 1024 * 1024) {
+  /** One holder gets at most half of `totalBytes`, so a request of the greatest size needs twice that. */
+  constructor(mostPerRequest: number, totalBytes = Math.max(32 * 1024 * 1024, 2 * mostPerRequest)) {
     this.mostPerRequest = mostPerRequest
     this.#freeBytes = totalBytes
   }

@@ -139,3 +139,8 @@ test('memory for repeats: one holder gets half of it at most, and leaves room fo
   memory.giveBack('a', 50)
   expect([fill('b'), fill('d')]).toEqual([19, 22])
 })
+
+test('a request of the greatest size that may be set is kept', () => {
+  const mostBytes = 64 * 1024 * 1024
+  expect(new RepeatMemory(mostBytes).hold('one', mostBytes)).toBe(true)
+})
