@@ -395,7 +395,9 @@ function judgeMints({ service, story, starts, violate, world }: MinterStage): vo
     const issued = service.tokens.filter((token) => token.org === org).length
     const revokes = story.operator.filter((step) => step.what === 'revoke' && step.org === org).length
     const { from = 0, to = -COOLDOWN_MS } = (org === 0 && story.claims) || {}
-    const byClaims = Math.floor((to - from) / COOLDOWN_MS) + 1
+    // A minter that stood still reads the last claim then.
+    const readAt = story.away.find((span) => span.kind === 'still' && span.from < to && span.to > to)?.to ?? to
+    const byClaims = Math.floor((readAt - from) / COOLDOWN_MS) + 1
     const byEnds = lifeMs === HOUR_MS ? 0 : Math.ceil(world.now / (lifeMs * 0.85))
     // A new minter knows nothing of claims before it.
     const most = starts.length * (1 + byClaims) + revokes + byEnds
