@@ -43,7 +43,7 @@ export class Watch {
     const { world, proxy, service, story, violate } = this.#stage
     world.after(50, () => this.#look())
     const { limits } = story
-    const gauges = proxy.app?.inspect()
+    const { gauges } = proxy
     if (gauges === undefined) return
     const { requestsInFlight, clientConnections, mintCalls, mintCallsWaiting, originConnections, tunnels } = gauges
     const { busy, free, pending } = originConnections

@@ -74,7 +74,7 @@ export class RuleWatch {
       violate('no Org has all connections', `org-${org}: ${count} of ${connections}`)
       return true
     }
-    const inFlight = proxy.app?.inspect().orgsInFlight ?? []
+    const inFlight = proxy.gauges?.orgsInFlight ?? []
     const most = Math.ceil(story.limits.maxInFlight * ORG_SHARE)
     for (const [org, count] of inFlight) {
       if (count <= most) continue
@@ -87,7 +87,7 @@ export class RuleWatch {
   /** A request of an Org that has a token, and less than its share, waits though connections may be opened. */
   #starved(): boolean {
     const { proxy, service, story, violate, world, clients } = this.#stage
-    const { busy = 0 } = proxy.app?.inspect().originConnections ?? {}
+    const { busy = 0 } = proxy.gauges?.originConnections ?? {}
     const { limits, profile } = story
     // Elsewhere, a request may wait for something else.
     if (profile !== 'one Org hangs' || busy >= limits.connections) return false
@@ -110,7 +110,7 @@ export class RuleWatch {
   /** One Org that gets 401 may not be linked. */
   #readiness(): boolean {
     const { proxy, service, violate } = this.#stage
-    const check = proxy.app?.inspect().checks.find(({ name }) => name === 'credentials')
+    const check = proxy.gauges?.checks.find(({ name }) => name === 'credentials')
     if (check === undefined || check.isOk) return false
     const rejected = service.mints.filter(({ trouble }) => trouble === 'credentials' || trouble === 'unauthorized')
     if (new Set(rejected.map(({ org }) => org)).size >= 2) return false

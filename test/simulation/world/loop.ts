@@ -106,8 +106,12 @@ export class Loop {
     }
   }
 
+  /** How often the process was called: between two calls, nothing changes in it. */
+  calls = 0
+
   /** From outside, as libuv calls Node. */
   call(callback: () => void): void {
+    this.calls++
     try {
       callback()
     } catch (error) {

@@ -7,6 +7,7 @@ import assert from 'node:assert/strict'
 import { createRequire } from 'node:module'
 import { compileFunction } from 'node:vm'
 import type { App } from '../../../src/app/app.ts'
+import type { Status } from '../../../src/part.ts'
 import type { program } from '../program-entry.ts'
 import { type Host, simulatedNet } from './handles.ts'
 import { Loop } from './loop.ts'
@@ -221,6 +222,15 @@ export class ProxyProcess {
       this.app = await program.startApp(loaded, log, source)
     }
     this.do(() => begin().catch((error: unknown) => (this.failure = error)))
+  }
+
+  #told: { readonly gauges: Status; readonly calls: number } | undefined
+
+  /** What the program tells of itself. It is looked at more often than it changes. */
+  get gauges(): Status | undefined {
+    const { calls } = this.loop
+    if (this.app !== undefined && this.#told?.calls !== calls) this.#told = { gauges: this.app.inspect(), calls }
+    return this.#told?.gauges
   }
 
   /** What the page says of the Orgs. */
