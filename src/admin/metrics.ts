@@ -6,7 +6,7 @@ import { type RequestRecord, waitedForServiceMs } from '../gateway/request-recor
 import { SWITCHING_PROTOCOLS } from '../http1/response-parser.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
 import type { Finding, PartWarnings, Status } from '../part.ts'
-import { REJECTION_OUTCOMES, type RepeatOutcome, type TokenResult } from '../token/request-token.ts'
+import { REJECTION_OUTCOMES, type TokenResult } from '../token/request-token.ts'
 import { MINT_REASONS, type MintReason, type SettledMint } from '../token/token-source.ts'
 import { Busiest } from './busiest.ts'
 import { Counter, Histogram, keysOf, type MetricFamily } from './counts.ts'
@@ -21,7 +21,7 @@ const MINT_OUTCOMES = ['ok', ...keysOf(TOKEN_PROBLEMS)] as const
 /** Its other outcomes depend on the role. */
 const MINTER_PROBLEMS = [...keysOf(TOKEN_PROBLEMS), ...PASSED_ON]
 const LOOKUPS = keysOf<TokenResult>({ hit: 0, refreshing: 0, miss: 0, joined: 0, stale: 0, replayed: 0 })
-const REPLAYS = keysOf<RepeatOutcome>({ accepted: 0, rejected: 0, failed: 0, refused: 0, passed: 0 })
+const REPLAYS = ['accepted', 'rejected', 'failed', 'refused', 'passed'] as const
 
 const BOUNDS_MS = [0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000]
 const OVERHEAD_BOUNDS_MS = [0.05, 0.1, 0.25, ...BOUNDS_MS]
@@ -162,7 +162,7 @@ export class Metrics {
   }
 
   requestEnded(record: RequestRecord): void {
-    const { method, status, code, token, repeat, rejection, reason, caller, carriedAt, respondedAt, orgId } = record
+    const { method, status, code, token, rejection, reason, caller, carriedAt, respondedAt, orgId } = record
     const durationMs = record.endedAt - record.startedAt
     this.requests.responses.add(METHODS.has(method) ? method : OTHER, status)
     this.requests.durations.record(durationMs)
@@ -172,7 +172,8 @@ export class Metrics {
     if (status !== SWITCHING_PROTOCOLS)
       this.requests.overheads.record(durationMs - waitedForServiceMs(record, record.endedAt))
     if (token !== 'none') this.requests.lookups.add(token)
-    if (repeat !== undefined) this.requests.replays.add(repeat)
+    const replay = outcomeOfRepeat(record)
+    if (replay !== undefined) this.requests.replays.add(replay)
     if (rejection !== undefined) this.tokens.rejections.add(rejection)
     if (caller !== undefined) this.requests.callers.add(caller, statusClassOf(status))
     if (code === undefined && respondedAt !== undefined) this.#answers[statusClassOf(status)]++
@@ -276,6 +277,22 @@ const unlabelled = (type: 'counter' | 'gauge') => (name: string, help: string, v
 }
 const count = unlabelled('counter')
 const gauge = unlabelled('gauge')
+
+/** Undefined if the service did not reject the token. A repeat without an answer, or for which the proxy got no token, has failed. */
+function outcomeOfRepeat({ rejection, isRepeated }: RequestRecord): (typeof REPLAYS)[number] | undefined {
+  switch (rejection) {
+    case 'repeated':
+      return 'accepted'
+    case 'useless':
+      return 'rejected'
+    case 'not_kept':
+      return 'refused'
+    case 'passed':
+      return isRepeated ? 'rejected' : 'passed'
+    case undefined:
+      return isRepeated ? 'failed' : undefined
+  }
+}
 
 /**
  * An opened WebSocket (101) is a success. Status 0 stands for a request that the proxy broke off when it stopped, and one above 599

@@ -41,10 +41,10 @@ export class ServiceTroubles {
   readonly #episodes = new Map<ServiceTrouble, Episode>()
   #requests = 0
 
-  requestEnded({ repeat, code, status, metClosedIdle, endedAt }: RequestRecord): void {
+  requestEnded({ rejection, code, status, metClosedIdle, endedAt }: RequestRecord): void {
     this.#requests += 1
     if (metClosedIdle) this.#add('idle', endedAt)
-    if (repeat === 'accepted') this.#add('repeated', endedAt)
+    if (rejection === 'repeated') this.#add('repeated', endedAt)
     if (code === undefined && status === TOO_MANY_REQUESTS) this.#add('limited', endedAt)
     else if (code === 'http_response_incomplete' || code === 'http_protocol_error') this.#add('broken', endedAt)
   }

@@ -19,10 +19,10 @@ import type { AppCredentials } from '../token/app-credentials.ts'
 import type { Orgs } from '../token/orgs.ts'
 import { RequestToken, type TokenUser } from '../token/request-token.ts'
 import type { Admitted } from './admission.ts'
+import { AppCredential } from './app-credential.ts'
 import { ClientContent, type RepeatMemory } from './client-content.ts'
 import { cookieThrough } from './cookies.ts'
 import { refuseWith, respondToOptions } from './own-responses.ts'
-import { AppCredential, type RequestCredential } from './request-credential.ts'
 import { type AbandonCode, type GatewayObserver, RequestRecord, type Tracing } from './request-record.ts'
 import { type NamesForClient, ResponseHead } from './response-head.ts'
 import type { SecretFields } from './secret-fields.ts'
@@ -74,7 +74,7 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
   readonly #response: Client['response']
   readonly #request: Admitted
   readonly record: RequestRecord
-  readonly #credential: RequestCredential
+  readonly #credential: RequestToken | AppCredential
   readonly #content: ClientContent | undefined
   /** It is in flight no more. */
   readonly #onEnd: (request: Admitted) => void

@@ -2,7 +2,7 @@
 
 import * as clock from '../clock.ts'
 import { causeForOperator, type ErrorCode, type Failure } from '../errors.ts'
-import type { RejectionOutcome, RepeatOutcome, TokenResult } from '../token/request-token.ts'
+import type { RejectionOutcome, TokenResult } from '../token/request-token.ts'
 
 /** Logged as the status of a request that got no answer: its client has left, or the proxy stops. Never sent. */
 export const STATUS_WITHOUT_ANSWER = { client_closed: 499, draining: 0 } as const
@@ -50,10 +50,10 @@ export class RequestRecord {
   detail: string | undefined
   /** `code` was said by the minter of this sidecar. */
   isOfMinter = false
-  /** Set if the service rejected the token. */
-  repeat: RepeatOutcome | undefined
   /** Set if the service rejected the token: what became of the request. */
   rejection: RejectionOutcome | undefined
+  /** A rejection was to be followed by a repeat. */
+  isRepeated = false
   /** `none`: the request needed no token, or got none. */
   token: TokenResult | 'none' = 'none'
   /** The service closed an idle connection while the request was sent on it. */
@@ -133,8 +133,8 @@ export class RequestRecord {
  */
 export const NOT_KEPT = 'content not kept: see replay.maxBody'
 
-export function wasNotKept({ repeat, status }: RequestRecord): boolean {
-  return repeat === 'refused' && status === 401
+export function wasNotKept({ rejection, status }: RequestRecord): boolean {
+  return rejection === 'not_kept' && status === 401
 }
 
 /**

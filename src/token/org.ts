@@ -313,8 +313,8 @@ export class Org {
   }
 
   /** Rejections may cause mints again. Returns false if another cause is in its place, or none. */
-  endCause(cause: Cause): boolean {
-    const isMine = this.#cause === cause
+  endCause(cause: Cause | undefined): cause is Cause {
+    const isMine = cause !== undefined && this.#cause === cause
     if (isMine) this.#cause = undefined
     return isMine
   }

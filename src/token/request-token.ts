@@ -27,19 +27,14 @@ export type TokenResult = 'hit' | 'miss' | 'joined' | 'refreshing' | 'stale' | '
 export const REJECTION_OUTCOMES = ['repeated', 'passed', 'not_kept', 'useless'] as const
 export type RejectionOutcome = (typeof REJECTION_OUTCOMES)[number]
 
-/**
- * The outcome of a rejection. `accepted`, `rejected`: the repeat was. `failed`: the proxy got no new token, or no answer to the
- * repeat. `refused`: the request could not be sent again. `passed`: the client got the rejection at once.
- */
-export type RepeatOutcome = 'accepted' | 'rejected' | 'failed' | 'refused' | 'passed'
-
 /** The request. Whether it may be sent again is asked each time: more content may have come than is kept. */
 export interface TokenUser extends Repeatability {
   readonly record: {
     readonly requestId?: string | undefined
     token: TokenResult | 'none'
     rejection: RejectionOutcome | undefined
-    repeat: RepeatOutcome | undefined
+    /** A rejection was to be followed by a repeat. */
+    isRepeated: boolean
   }
   readonly isOver: boolean
   /** Whose share of the mints it takes. */
@@ -72,14 +67,10 @@ export class RequestToken {
   #waitsUntil = Number.POSITIVE_INFINITY
   #rejected = NONE
   #rejections = 0
-  /** It is in the row of this token. */
-  #countedWith: AccessToken | undefined
   /** It was repeated with a token that was accepted lately. */
   #hasRetried = false
-  /** Of its mint. */
+  /** Of its mint. It causes one. */
   #cause: Cause | undefined
-  /** The client gets the next answer, whatever it is. */
-  #isLast = false
 
   constructor(orgs: Orgs, id: OrgId, fields: { withToken(token: AccessToken): string }, user: TokenUser) {
     this.#orgs = orgs
@@ -208,7 +199,7 @@ export class RequestToken {
     const answer = { token, sentAt: this.#sentAt, status, challenge, isKept, isSafe }
     const next = this.#next(org, answer, this.#orgs.now(), this.#orgs.day())
     if (next === undefined) return undefined
-    record.repeat = 'failed' // until the repeat is answered
+    record.isRepeated = true
     return Promise.resolve(next).then((given) => {
       this.#current = given
     })
@@ -221,8 +212,7 @@ export class RequestToken {
     const meaning = org.meaningOf(answer)
     if (meaning === 'accepted') return this.#accept(org, answer)
     if (meaning === 'neither') return this.#pass(org, answer, now)
-    if (token === current && this.#countedWith !== token) {
-      this.#countedWith = token
+    if (token === current && !this.#rejected.includes(token)) {
       org.row += 1
       if (meaning === 'rejected') org.rejectedRow += 1
     }
@@ -230,7 +220,7 @@ export class RequestToken {
     this.#noteRejected(token)
     org.noteRejected(token, now, day)
     this.#rejections += 1
-    if (this.#isLast || this.#rejections === MOST_REJECTIONS) return this.#pass(org, answer, now)
+    if (this.#rejections === MOST_REJECTIONS) return this.#pass(org, answer, now)
     if (!isKept || (status !== 401 && !isSafe)) {
       const isDoubtful = token === current && !org.wasYoungFor(answer, now, day) // rule 7
       if (isDoubtful) org.noteDoubt(status === 401 ? 'not kept' : 'not safe', now, day)
@@ -249,8 +239,8 @@ export class RequestToken {
 
   #accept(org: Org, { token, sentAt }: ServiceAnswer): undefined {
     org.noteAccepted(token, sentAt)
-    if (this.#rejected !== NONE) this.#tell('repeated')
-    if (this.#cause === undefined || !org.endCause(this.#cause)) return
+    if (this.#rejected !== NONE) this.#user.record.rejection = 'repeated'
+    if (!org.endCause(this.#cause)) return
     const before = org.learnedStatus
     org.noteHelpfulMint(this.#cause)
     const { learnedStatus } = org
@@ -261,14 +251,8 @@ export class RequestToken {
   /** The client gets the answer. */
   #pass(org: Org, { status, isSafe }: ServiceAnswer, now: number, outcome: RejectionOutcome = 'passed'): undefined {
     const wasCause = this.#endCause(org, now)
-    if (this.#rejected !== NONE) this.#tell(wasCause ? 'useless' : outcome)
+    if (this.#rejected !== NONE) this.#user.record.rejection = wasCause ? 'useless' : outcome
     if (this.#rejected.length > 1 && isSafe) org.forgetStatus(status)
-  }
-
-  #tell(outcome: RejectionOutcome): void {
-    const { record } = this.#user
-    record.rejection = outcome
-    record.repeat = repeatOutcome(outcome, record.repeat)
   }
 
   #noteRejected(token: AccessToken): void {
@@ -298,7 +282,7 @@ export class RequestToken {
 
   /** Rule 6. If the mint fails, the request is repeated with `ifItFails`, or gets the error. */
   #causeMint(org: Org, answer: ServiceAnswer, now: number, day: number, ifItFails?: AccessToken) {
-    if (this.#cause !== undefined || this.#isLast || !org.mayMint(now, day)) return this.#pass(org, answer, now)
+    if (this.#cause !== undefined || !org.mayMint(now, day)) return this.#pass(org, answer, now)
     this.#noteRejected(answer.token)
     this.#cause = org.causeMint(answer.status, now)
     return this.#mintForRepeat('rejected', ifItFails)
@@ -306,27 +290,26 @@ export class RequestToken {
 
   async #mintForRepeat(reason: MintReason, ifItFails?: AccessToken): Promise<AccessToken> {
     const token = await this.#mint(reason).catch((error: unknown) => {
-      this.#releaseCause()
+      this.#org?.endCause(this.#cause)
       if (ifItFails === undefined) throw error
       return ifItFails
     })
-    // There is no other: a last repeat shows the client what the service says.
-    if (this.#rejected.includes(token)) this.#isLast = true
     // From another replica, or through a minter. It may be dead, too, so this was not the mint.
-    else if (this.#cause !== undefined && token.mintedAt < this.#cause.at) this.#releaseCause()
+    const isOlder = this.#cause !== undefined && token.mintedAt < this.#cause.at
+    if (isOlder && !this.#rejected.includes(token)) this.#releaseCause()
     return token
   }
 
   // ---- the end
 
   #releaseCause(): void {
-    if (this.#cause !== undefined) this.#org?.endCause(this.#cause)
+    this.#org?.endCause(this.#cause)
     this.#cause = undefined
   }
 
   /** The request gets no further answer. Returns true if it had caused a mint, which so has not helped. */
   #endCause(org: Org | undefined, now: number): boolean {
-    if (this.#cause === undefined || !org?.endCause(this.#cause)) return false
+    if (org?.endCause(this.#cause) !== true) return false
     org.noteUselessMint(this.#cause, now)
     return true
   }
@@ -335,19 +318,5 @@ export class RequestToken {
   end(): void {
     this.#leave?.()
     this.#endCause(this.#org, this.#orgs.now())
-  }
-}
-
-/** `before`: what was told of it so far. */
-function repeatOutcome(rejection: RejectionOutcome, before: RepeatOutcome | undefined): RepeatOutcome {
-  switch (rejection) {
-    case 'repeated':
-      return 'accepted'
-    case 'not_kept':
-      return 'refused'
-    case 'useless':
-      return 'rejected'
-    case 'passed':
-      return before === undefined ? 'passed' : 'rejected'
   }
 }

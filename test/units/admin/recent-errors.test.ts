@@ -48,7 +48,7 @@ test('a flood of one code hides no other, keeps its last three requests, and the
 })
 
 test('a 401 to an upload that was too large to be repeated names its cause', () => {
-  const [report] = reported([{ method: 'POST', status: 401, repeat: 'refused', rejection: 'not_kept' }])
+  const [report] = reported([{ method: 'POST', status: 401, rejection: 'not_kept' }])
   expect(report).toMatchObject({
     code: 'upload_not_repeated',
     detail: expect.stringContaining('replay.maxBody'),

@@ -11,7 +11,7 @@ const TROUBLED: readonly [ServiceTrouble, Partial<RequestRecord>][] = [
   ['broken', { status: 502, code: 'http_protocol_error' }],
   ['broken', { code: 'http_response_incomplete' }],
   ['limited', { status: 429 }],
-  ['repeated', { repeat: 'accepted' }],
+  ['repeated', { rejection: 'repeated' }],
 ]
 
 function seen(given: Partial<RequestRecord>, everyMs: number, times: number, goodBetween = 0): ServiceTroubles {
@@ -38,7 +38,7 @@ test.each(TROUBLED)('%s by %j is no state if it comes at once, or seldom', (kind
 })
 
 test.each([
-  ['repeated', { repeat: 'accepted' }, 18, 20],
+  ['repeated', { rejection: 'repeated' }, 18, 20],
   ['limited', { status: 429 }, 98, 100],
 ] as const)('%s is usual in small numbers', (kind, given, few, many) => {
   expect(seen(given, MINUTE_MS, 10, few).lasting(kind, 9 * MINUTE_MS)).toBeDefined()

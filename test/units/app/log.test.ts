@@ -53,8 +53,8 @@ test('log.sample leaves out a share of the successes, and no error', () => {
 
 test('the 401 of an upload that was not kept says so', () => {
   const { log, logged } = started()
-  log.request(record({ status: 401, repeat: 'refused' }))
-  log.request(record({ status: 401, repeat: 'passed' }))
+  log.request(record({ status: 401, rejection: 'not_kept' }))
+  log.request(record({ status: 401, rejection: 'passed' }))
   expect(logged().map(({ reason }) => reason)).toEqual(['content not kept: see replay.maxBody', undefined])
 })
 

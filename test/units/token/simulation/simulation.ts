@@ -251,7 +251,7 @@ interface ServiceAnswer {
 
 /** A request with its record, as far as its token needs them. */
 export function tokenUser(repeatability: Repeatability = { isKept: true, isSafe: true }) {
-  const record: TokenUser['record'] = { token: 'none', rejection: undefined, repeat: undefined }
+  const record: TokenUser['record'] = { token: 'none', rejection: undefined, isRepeated: false }
   return { ...repeatability, record, isOver: false }
 }
 

@@ -1,4 +1,7 @@
-/** What one request shows the service: a token of its Org, or a proof of the App. The first one, and the next after an answer. */
+/**
+ * The way of a request that goes as the bare App: what `RequestToken` is for those of an Org, with proofs of the App. The App has two
+ * secrets: after a 401 to one, the request is repeated with the other, once.
+ */
 
 import assert from 'node:assert/strict'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
@@ -6,21 +9,9 @@ import type { AppCredentials } from '../token/app-credentials.ts'
 import type { AppProof } from '../token/app-key.ts'
 import type { SecretFields } from './secret-fields.ts'
 
-export interface RequestCredential {
-  /** Gets the first one. Undefined if it is here at once. The promise rejects with a `TokenError` if there is none. */
-  take(): Promise<void> | undefined
-  /** The lines of the fields with secrets, to be sent at once. A promise if the credential has ended meanwhile, and the next is awaited. */
-  authorize(): string | Promise<string>
-  /** Undefined if the client gets the answer. Otherwise resolves when a repeat can be authorized. */
-  judge(response: ReceivedResponse): Promise<void> | undefined
-  /** The request is over. */
-  end(): void
-}
-
 const UNAUTHORIZED = 401
 
-/** The App has two secrets. After a 401 to one, the request is repeated with the other, once. */
-export class AppCredential implements RequestCredential {
+export class AppCredential {
   readonly #credentials: AppCredentials
   readonly #audience: string
   readonly #fields: SecretFields
