@@ -7,7 +7,6 @@ import * as clock from '../clock.ts'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import { MintQueue } from './mint-queue.ts'
-import { MEMORY_MS } from './org.ts'
 import type { Orgs } from './orgs.ts'
 import { type AccessToken, isAhead, type MintOptions, type MintReason, type TokenSource } from './token-source.ts'
 
@@ -39,13 +38,11 @@ export class Mints implements TokenSource {
   readonly #source: TokenSource
   readonly #orgs: () => Orgs
   readonly #queue: MintQueue
-  /** What all calls were answered since the start. */
-  #answers: 'none' | 'credentials' | 'others' = 'none'
-  /** The last 401, and the last one of another Org before it. */
-  #lastRejected: { readonly org: OrgId; readonly at: number } | undefined
-  #otherRejected: { readonly org: OrgId; readonly at: number } | undefined
-  #rejection: TokenError | undefined
-  /** Set once two Orgs were answered 401: so long the proxy is not ready; monotonic milliseconds. */
+  /** A call since the start has succeeded, was refused otherwise, or was limited. */
+  #isAppKnown = false
+  /** The last 401 until then: the error of whoever waits in vain for a turn, which are few. */
+  rejection: TokenError | undefined
+  /** Set once two Orgs were answered 401 until then: so long the proxy is not ready; monotonic milliseconds. */
   #rejectedUntil = 0
   /** 401s for Orgs that had a token, since the last call that succeeded; monotonic milliseconds. */
   #ended: { readonly since: number; latest: number; readonly orgs: Set<OrgId> } | undefined
@@ -61,8 +58,7 @@ export class Mints implements TokenSource {
     this.#queue = new MintQueue(() => {
       const rate = mintRate * this.pace
       // An endpoint that may know none of our secrets could lock the App out.
-      if (this.#answers !== 'credentials')
-        return { places: mintConcurrency, rate, mostWaiting: Number.POSITIVE_INFINITY }
+      if (this.rejection === undefined) return { places: mintConcurrency, rate, mostWaiting: Number.POSITIVE_INFINITY }
       return { places: 1, rate: Math.min(rate, 1), mostWaiting: this.isAppUnknown ? 1 : Number.POSITIVE_INFINITY }
     })
   }
@@ -91,7 +87,7 @@ export class Mints implements TokenSource {
       try {
         const withinMs = failure === undefined ? undefined : restMs()
         const token = await this.#source.mint(org, { ...options, withinMs })
-        this.#answers = 'others'
+        this.#noteAppKnown()
         this.#ended = undefined
         this.pace = Math.min(this.pace * 2, 1)
         orgs.peek(org)?.endTrouble()
@@ -115,37 +111,33 @@ export class Mints implements TokenSource {
   /** Begins a pause of the Org, unless the call is repeated. */
   #noteFailure(id: OrgId, error: TokenError, { reason, replaces }: MintOptions, isRepeated = false): void {
     const { trouble } = error
-    if (error.code === 'app_credentials_rejected') this.#noteRejected(id, error, reason)
+    if (error.code === 'app_credentials_rejected' && !this.#isAppKnown) this.#noteRejected(id, error, reason)
     if (trouble === 'credentials' && replaces !== undefined) this.#noteEnded(id)
     if (trouble === 'limit') this.pace = Math.max(this.pace / 2, LOWEST_PACE)
     // A failure says nothing about the App.
-    if (trouble === 'refusal' || trouble === 'limit') this.#answers = 'others'
+    if (trouble === 'refusal' || trouble === 'limit') this.#noteAppKnown()
     this.#orgs().noteTrouble(id, error, isRepeated)
+  }
+
+  #noteAppKnown(): void {
+    this.#isAppKnown = true
+    this.rejection = undefined
   }
 
   /**
    * From the second Org on: one may not be linked. Only for a time, because a proxy that is not ready gets no requests, which may show
    * that another Org is linked. Nor does a mint show that which the proxy makes again by itself.
    */
-  #noteRejected(org: OrgId, error: TokenError, reason: MintReason | undefined): void {
-    const now = clock.now()
-    if (this.#answers === 'none') this.#answers = 'credentials'
-    this.#rejection = new TokenError(error.code, error.message, { ...error, retryAfterSeconds: 1 })
-    if (this.#lastRejected?.org !== org) this.#otherRejected = this.#lastRejected
-    this.#lastRejected = { org, at: now }
-    const isOfTwo = this.#otherRejected !== undefined && now - this.#otherRejected.at < MEMORY_MS
-    const isAgain = reason === 'warm' && this.#orgs().peek(org)?.troubleAt(now)?.error.trouble === 'credentials'
-    if (isOfTwo && !isAgain) this.#rejectedUntil = now + REJECTED_MS
-  }
-
-  /** All calls since the start were answered 401: the error of whoever waits in vain for a turn, which are few. */
-  get rejection(): TokenError | undefined {
-    return this.#answers === 'credentials' ? this.#rejection : undefined
+  #noteRejected(id: OrgId, error: TokenError, reason: MintReason | undefined): void {
+    this.rejection = new TokenError(error.code, error.message, { ...error, retryAfterSeconds: 1 })
+    const rejected = this.#orgs().troubled.filter((each) => each.error.trouble === 'credentials')
+    const isAgain = reason === 'warm' && rejected.some(({ org }) => org === id)
+    if (!isAgain && rejected.some(({ org }) => org !== id)) this.#rejectedUntil = clock.now() + REJECTED_MS
   }
 
   /** All calls since the start were answered 401, for two Orgs or more: nobody waits but for one call a second, which tells when that ends. */
   get isAppUnknown(): boolean {
-    return this.#answers === 'credentials' && this.#rejectedUntil > 0
+    return this.rejection !== undefined && this.#rejectedUntil > 0
   }
 
   /** The same, for a time: then requests may show again that another Org is linked. */
@@ -172,7 +164,7 @@ export class Mints implements TokenSource {
   /** Ends all pauses and refusals; because of a changed secret, those that a 401 began. */
   resume(only?: 'credentials'): void {
     this.#orgs().endTroubles(only)
-    this.#lastRejected = this.#otherRejected = this.#ended = undefined
+    this.#ended = undefined
     this.#rejectedUntil = 0
     if (only === undefined) this.pace = 1
   }
