@@ -107,21 +107,19 @@ type OrgStatus = ReturnType<typeof statusOfOrg>
 
 /** Those with a token first, the last used before the others; then those without. */
 export function orgStatuses(orgs: Orgs) {
-  const now = orgs.now()
-  const day = orgs.day()
   const told: OrgStatus[] = []
   orgs.forEach((org) => {
-    if (org.stateAt(now, day) !== 'none') told.push(statusOfOrg(org, now, day))
+    if (org.state !== 'none') told.push(statusOfOrg(org))
   })
   return told
 }
 
-function statusOfOrg(org: Org, now: number, day: number) {
-  const pause = org.pauseAt(now)?.error
+function statusOfOrg(org: Org) {
+  const pause = org.pause?.error
   return {
     org: org.id,
-    state: org.stateAt(now, day),
-    ageMs: org.current?.ageAt(now, day),
+    state: org.state,
+    ageMs: org.current && org.ageMs,
     /** The known life of the token, stated or configured; undefined if there is none. */
     lifetimeMs: org.current && finite(org.lifeMs),
     /** What the calls were answered for which it is refused or pauses. */

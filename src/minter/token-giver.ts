@@ -45,10 +45,11 @@ export class TokenGiver {
     const isSame = isClaimed && token === current
     const outcome = token !== current ? 'minted' : isClaimed ? 'unchanged' : 'held'
     const retryAfterSeconds = isSame ? Math.max(1, Math.ceil(restMs / 1_000)) : undefined
+    const { now, day } = this.#orgs.clock
     const given: GivenToken = {
       id: idOf(token),
       token: token.reveal(),
-      ageMs: Math.ceil(token.ageAt(this.#orgs.now(), this.#orgs.day())),
+      ageMs: Math.ceil(token.ageAt(now(), day())),
       statedLifeMs: Number.isFinite(token.statedLifeMs) ? token.statedLifeMs : null, // JSON has no Infinity
     }
     return { given, outcome, result, retryAfterSeconds }
@@ -59,7 +60,7 @@ export class TokenGiver {
     const orgs = this.#orgs
     const current = holder?.current
     if (holder === undefined || current === undefined) return await this.#mint(org, 'cold', sidecar)
-    if (current.hasEndedAt(orgs.now(), orgs.day())) return await this.#mint(org, 'expired', sidecar)
+    if (holder.hasEnded) return await this.#mint(org, 'expired', sidecar)
     if (mayClaim) return await this.#claim(org, sidecar)
     return { token: current, result: orgs.renewIfDue(holder) ? 'refreshing' : 'hit' }
   }
@@ -67,7 +68,7 @@ export class TokenGiver {
   /** For how many milliseconds no claim of this caller may cause a mint. What comes while the token is replaced is the same claim. */
   #restOfClaim(org: OrgId, holder: Org | undefined, { requester }: Sidecar): number {
     if (holder?.isBeingReplaced) return 0
-    return Math.max(0, (this.#nextClaimAt.get(requester)?.get(org) ?? 0) - this.#orgs.now())
+    return Math.max(0, (this.#nextClaimAt.get(requester)?.get(org) ?? 0) - this.#orgs.clock.now())
   }
 
   /** A claim that joins the mint of another, or whose mint fails, does not count. One that gives up does: its mint goes on. */
@@ -78,7 +79,7 @@ export class TokenGiver {
     const { requester } = sidecar
     const ofCaller = this.#nextClaimAt.get(requester) ?? new LRUCache<OrgId, number>({ max: MAX_CLAIMS })
     this.#nextClaimAt.set(requester, ofCaller)
-    ofCaller.set(copyOfOrgId(org), this.#orgs.now() + this.#orgs.rules.rejectedCooldownMs)
+    ofCaller.set(copyOfOrgId(org), this.#orgs.clock.now() + this.#orgs.rules.rejectedCooldownMs)
     this.#orgs.peek(org)?.mint?.token.catch(() => ofCaller.delete(org))
     return found
   }

@@ -69,7 +69,7 @@ export class Mints implements TokenSource {
 
   async mint(org: OrgId, options: MintOptions = {}): Promise<AccessToken> {
     const orgs = this.#orgs()
-    const refusal = orgs.peek(org)?.refusalAt(clock.now())
+    const refusal = orgs.peek(org)?.refusal
     if (refusal !== undefined) throw refusal
     const { mintTimeoutMs } = this.#options
     const { reason, awaitedBy } = options
@@ -77,7 +77,7 @@ export class Mints implements TokenSource {
     const restMs = (share = 1) => startedAt + mintTimeoutMs * share - clock.runningTime()
     for (let calls = 0, failure: TokenError | undefined; ; calls += 1) {
       const hasTime = isAhead(reason) && failure === undefined
-      const isTroubled = orgs.peek(org)?.troubleAt(clock.now()) !== undefined
+      const isTroubled = orgs.peek(org)?.trouble !== undefined
       const longestMs = hasTime ? undefined : restMs(LATEST_CALL)
       const leave = await this.#queue.enter({ isTroubled, isAhead: isAhead(reason), awaitedBy, longestMs })
       if (leave === undefined) {

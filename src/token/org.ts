@@ -1,12 +1,14 @@
 /**
  * One Org: its tokens, the mint under way with those who wait for it, the trouble of its calls, its places to wait. The rules are
- * those of docs/tokens.md, in its words. Without I/O: `now` is in monotonic milliseconds; `day` is the time of day; `random` is at
- * least 0 and below 1.
+ * those of docs/tokens.md, in its words. Instants are monotonic milliseconds.
  */
 
+import type * as realClock from '../clock.ts'
 import { TokenError } from '../errors.ts'
 import type { OrgId } from '../org-id.ts'
 import type { AccessToken, MintOptions, MintReason } from './token-source.ts'
+
+export type Clock = Pick<typeof realClock, 'now' | 'day' | 'runningTime' | 'random' | 'within'>
 
 export interface TokenRules {
   /** A younger token may not be known to all of the service. */
@@ -30,25 +32,18 @@ export interface Repeatability {
   readonly isSafe: boolean
 }
 
-export interface ServiceAnswer extends Repeatability {
-  readonly token: AccessToken
-  /** Monotonic milliseconds. */
-  readonly sentAt: number
-  readonly status: number
-  /** The value of `WWW-Authenticate`, or an empty string. */
-  readonly challenge: string
-}
-
-/** Why a request caused a mint. Its next answer tells whether that helped. */
+/** Why a request caused a mint. */
 export interface Cause {
   readonly token: AccessToken | undefined
   /** What the request got with the token; 0 if it was not sent with that. */
   readonly status: number
   /** What the last of a row of requests got that may not be sent again, if this request follows one. */
   readonly rowStatus?: number | undefined
-  /** Monotonic milliseconds. */
   readonly at: number
 }
+
+/** Its next answer tells whether the mint helped. `unknown`: it gets none, or not with the new token. */
+export type Help = 'helped' | 'useless' | 'unknown'
 
 /** Who waits for a mint. */
 export interface Waiter extends Pick<MintOptions, 'requestId'> {
@@ -85,7 +80,7 @@ export interface Trouble {
   readonly pauses: number
   /** The first of this kind in a row; milliseconds since 1970. */
   readonly since: number
-  /** The last, and the end of the pause behind it; monotonic milliseconds. */
+  /** The last, and the end of the pause behind it. */
   readonly at: number
   readonly until: number
 }
@@ -119,6 +114,7 @@ export const COLD: Wait = { wait: 'mint', reason: 'cold' }
 export class Org {
   readonly id: OrgId
   readonly #rules: TokenRules
+  readonly #clock: Clock
   current: AccessToken | undefined
   #former: AccessToken | undefined // the one before, unless it was rejected
   mint: Mint | undefined // the one under way
@@ -127,8 +123,8 @@ export class Org {
   rejectedAt = -1 // the first rejection of the current token, until a later request is accepted
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number; readonly status?: number | undefined } | undefined
-  row = 0 // requests whose first answer with the current token was neither accepted nor without meaning,
-  rejectedRow = 0 // and of these, those that were rejected
+  #row = 0 // requests whose first answer with the current token was neither accepted nor without meaning,
+  #rejectedRow = 0 // and of these, those that were rejected
   #renewAgeMs = Number.POSITIVE_INFINITY // from this age on, a request renews the token
   #cause: Cause | undefined // of a mint, until its request is answered
   #useless = 0 // mints in a row that did not help,
@@ -138,21 +134,27 @@ export class Org {
   learnedStatus: number | undefined // it rejects a token, too, where a GET or HEAD gets it
   #helped: { readonly status: number; readonly rows: number } | undefined // rows behind which a new token was accepted
 
-  constructor(id: OrgId, rules: TokenRules) {
+  constructor(id: OrgId, rules: TokenRules, clock: Clock) {
     this.id = id
     this.#rules = rules
+    this.#clock = clock
   }
 
   // ---- what is told of it
 
-  stateAt(now: number, day: number): OrgState {
+  get state(): OrgState {
     const { current } = this
-    const error = this.pauseAt(now)?.error
+    const error = this.pause?.error
     if (error !== undefined) return error.trouble === 'refusal' ? 'refused' : 'paused'
     if (current === undefined) return this.mint === undefined ? 'none' : 'minting'
     if (this.isBeingReplaced || this.rejectedAt >= 0) return 'rejected'
-    if (current.ageAt(now, day) >= this.lifeMs) return 'ended'
-    return this.isYoungAt(now, day) ? 'young' : 'fresh'
+    if (this.ageMs >= this.lifeMs) return 'ended'
+    return this.isYoung ? 'young' : 'fresh'
+  }
+
+  /** Of the current token; -1 if there is none. */
+  get ageMs(): number {
+    return this.current?.ageAt(this.#clock.now(), this.#clock.day()) ?? -1
   }
 
   /** Until the known end of the current token: stated or configured. `Infinity` if there is none. */
@@ -173,52 +175,58 @@ export class Org {
   // ---- which token a request gets (rules 1, 2 and 7)
 
   /** A token, or what the request has to wait for. Runs for every request. */
-  tokenFor(request: Repeatability, now: number, day: number): AccessToken | Wait {
+  tokenFor(request: Repeatability): AccessToken | Wait {
     const { current } = this
     if (current === undefined) return COLD
-    if (current.hasEndedAt(now, day)) return { wait: 'mint', reason: 'expired' }
-    const former = this.formerAt(now, day)
+    const now = this.#clock.now()
+    const ageMs = current.ageAt(now, this.#clock.day())
+    if (ageMs >= current.statedLifeMs) return { wait: 'mint', reason: 'expired' }
+    const { former } = this
     if (former !== undefined && this.#hasKnownEnd(former)) return former
-    const ageMs = current.ageAt(now, day)
     if (!request.isKept) {
       const { settleTimeMs } = this.#rules
       if (this.#doubt?.by === 'young' && ageMs < settleTimeMs) return { wait: 'until', at: now + settleTimeMs - ageMs }
       if (this.isBeingReplaced) return { wait: 'mint', reason: 'rejected' }
       if (this.#isUnused(current, ageMs, now)) return { wait: 'mint', reason: 'expired' }
     }
-    if (this.#isDoubtfulFor(request) && this.mayMint(now, day)) return { wait: 'mint', reason: 'rejected' }
+    if (this.#isDoubtfulFor(request) && this.mayMint) return { wait: 'mint', reason: 'rejected' }
     const isOver = ageMs >= this.#lifetimeMs && ageMs >= this.#renewAgeMs
     return isOver ? { wait: 'mint', reason: 'expired' } : current
   }
 
-  /** The current token is in the last part of its known life, and a mint for the next may begin. */
-  isDueAt(now: number, day: number): boolean {
-    const isDue = this.current !== undefined && this.current.ageAt(now, day) >= this.#renewAgeMs
-    return isDue && this.mint === undefined && this.pauseAt(now) === undefined
+  /** The current token is in the last part of its known life, and a mint for the next may begin. Runs for every request. */
+  get isDue(): boolean {
+    const mayBeDue = this.#renewAgeMs < Number.POSITIVE_INFINITY && this.mint === undefined
+    return mayBeDue && this.ageMs >= this.#renewAgeMs && this.pause === undefined
   }
 
-  isYoungAt(now: number, day: number): boolean {
-    return this.current !== undefined && this.current.ageAt(now, day) < this.#rules.settleTimeMs
+  get isYoung(): boolean {
+    return this.current !== undefined && this.ageMs < this.#rules.settleTimeMs
   }
 
   /** The current token was young when the request was sent: the service may have looked at it then, and answer later. */
-  wasYoungFor({ token, sentAt }: ServiceAnswer, now: number, day: number): boolean {
-    return token === this.current && token.ageAt(now, day) - (now - sentAt) < this.#rules.settleTimeMs
+  wasYoung(token: AccessToken, sentAt: number): boolean {
+    const sinceMs = this.#clock.now() - sentAt
+    return token === this.current && this.ageMs - sinceMs < this.#rules.settleTimeMs
   }
 
-  /** While the current token is young. */
-  formerAt(now: number, day: number): AccessToken | undefined {
+  /** The former token, while the current one is young. */
+  get former(): AccessToken | undefined {
     const former = this.#former
-    if (former === undefined || !this.isYoungAt(now, day)) return undefined
-    const isOver = former.hasEndedAt(now, day) || former.ageAt(now, day) >= this.#lifetimeMs
-    return isOver ? undefined : former
+    if (former === undefined || !this.isYoung) return undefined
+    const ageMs = former.ageAt(this.#clock.now(), this.#clock.day())
+    return ageMs < former.statedLifeMs && ageMs < this.#lifetimeMs ? former : undefined
+  }
+
+  /** It is past its stated end. */
+  get hasEnded(): boolean {
+    return this.current !== undefined && this.ageMs >= this.current.statedLifeMs
   }
 
   /** A token for a request whose mint has failed: it has not ended, and was not rejected for such a request. */
-  tokenInPlaceOfMint(request: Repeatability, now: number, day: number): AccessToken | undefined {
-    const { current } = this
+  tokenInPlaceOfMint(request: Repeatability): AccessToken | undefined {
     const wasRejected = this.#doubt?.by !== 'row' && this.#isDoubtfulFor(request)
-    return wasRejected || current?.hasEndedAt(now, day) ? undefined : current
+    return wasRejected || this.hasEnded ? undefined : this.current
   }
 
   get #lifetimeMs(): number {
@@ -251,7 +259,7 @@ export class Org {
 
   // ---- what the service says (rules 4 to 8)
 
-  meaningOf({ status, challenge, isSafe }: ServiceAnswer): Meaning {
+  meaningOf(status: number, challenge: string, { isSafe }: Repeatability): Meaning {
     const { rejectedStatuses } = this.#rules
     if (status >= 200 && status <= 299) return 'accepted'
     if (INSUFFICIENT_SCOPE.test(challenge)) return 'neither'
@@ -263,7 +271,7 @@ export class Org {
 
   /** Runs for every request. */
   noteAccepted(token: AccessToken, sentAt: number): void {
-    this.row = this.rejectedRow = 0
+    this.#row = this.#rejectedRow = 0
     if (token !== this.current) return
     if (sentAt >= this.rejectedAt) this.rejectedAt = -1
     if (sentAt > this.acceptedAt) this.acceptedAt = Math.floor(sentAt)
@@ -272,19 +280,27 @@ export class Org {
     if (isSettled || this.#doubt.by !== 'young') this.#doubt = undefined
   }
 
-  noteRejected(token: AccessToken, now: number, day: number): void {
-    if (token === this.#former) this.#former = undefined
-    if (token === this.current && this.rejectedAt < 0) this.rejectedAt = Math.floor(now)
-    if (token === this.current && this.isYoungAt(now, day)) this.#doubt = { by: 'young', since: now }
+  /** A request got its first answer with the current token, which was neither accepted nor without meaning. */
+  addToRow(isRejection: boolean): void {
+    this.#row += 1
+    if (isRejection) this.#rejectedRow += 1
   }
 
-  noteDoubt(by: DoubtReason, now: number, day: number, status?: number): void {
-    if (!this.isYoungAt(now, day)) this.#doubt = { by, since: now, status }
+  noteRejected(token: AccessToken): void {
+    if (token === this.#former) this.#former = undefined
+    if (token !== this.current) return
+    const now = this.#clock.now()
+    if (this.rejectedAt < 0) this.rejectedAt = Math.floor(now)
+    if (this.isYoung) this.#doubt = { by: 'young', since: now }
+  }
+
+  noteDoubt(by: DoubtReason, status?: number): void {
+    if (!this.isYoung) this.#doubt = { by, since: this.#clock.now(), status }
   }
 
   /** A row of other answers rejects the token. */
   get hasLongRow(): boolean {
-    return this.#learnsStatuses && this.row >= LONG_ROW
+    return this.#learnsStatuses && this.#row >= LONG_ROW
   }
 
   get #learnsStatuses(): boolean {
@@ -292,20 +308,20 @@ export class Org {
   }
 
   /** A rejection may cause a mint, or join one. */
-  mayMint(now: number, day: number): boolean {
+  get mayMint(): boolean {
     if (this.isBeingReplaced) return true
-    if (this.isYoungAt(now, day)) return false
-    return this.#hasEndedAgain || (this.#cause === undefined && now >= this.#pausedUntil)
+    if (this.isYoung) return false
+    return this.#hasEndedAgain || (this.#cause === undefined && this.#clock.now() >= this.#pausedUntil)
   }
 
   /** A long row of rejections follows an acceptance that is later than the last mint. Other answers may come from what is not there. */
   get #hasEndedAgain(): boolean {
-    return this.rejectedRow >= LONG_ROW && this.acceptedAt >= 0
+    return this.#rejectedRow >= LONG_ROW && this.acceptedAt >= 0
   }
 
   /** Only the request that causes a mint, and joins none, tells whether it helped. `status` is 0 if it was not sent before. */
-  causeMint(status: number, now: number): Cause {
-    const cause = { token: this.current, status, rowStatus: this.#doubt?.status, at: Math.floor(now) }
+  causeMint(status: number): Cause {
+    const cause = { token: this.current, status, rowStatus: this.#doubt?.status, at: Math.floor(this.#clock.now()) }
     if (this.isBeingReplaced) return cause
     if (this.#hasEndedAgain) this.#useless = 0
     this.#cause = cause
@@ -313,19 +329,15 @@ export class Org {
   }
 
   /** Rejections may cause mints again. Returns false if another cause is in its place, or none. */
-  endCause(cause: Cause | undefined): cause is Cause {
-    const isMine = cause !== undefined && this.#cause === cause
-    if (isMine) this.#cause = undefined
-    return isMine
+  endCause(cause: Cause | undefined, help: Help): boolean {
+    if (cause === undefined || this.#cause !== cause) return false
+    this.#cause = undefined
+    if (help === 'helped') this.#noteHelpfulMint(cause)
+    if (help === 'useless') this.#noteUselessMint(cause)
+    return true
   }
 
-  /** That of mints that did not help. */
-  endPause(): void {
-    this.#useless = this.#pausedUntil = 0
-  }
-
-  /** The new token was accepted. */
-  noteHelpfulMint({ status, rowStatus }: Cause): void {
+  #noteHelpfulMint({ status, rowStatus }: Cause): void {
     this.endPause()
     if (rowStatus !== undefined) {
       const rows = this.#helped?.status === rowStatus ? this.#helped.rows : 0
@@ -334,14 +346,19 @@ export class Org {
     if (this.#learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
   }
 
-  /** It was not, or nobody knows. */
-  noteUselessMint({ token, rowStatus }: Cause, now: number): void {
+  #noteUselessMint({ token, rowStatus }: Cause): void {
     if (rowStatus !== undefined) this.#helped = undefined
     const { rejectedCooldownMs } = this.#rules
     const gaveSame = token === this.current
     const firstMs = gaveSame ? Math.min(SAME_TOKEN_PAUSE_MS, rejectedCooldownMs) : rejectedCooldownMs
-    this.#pausedUntil = Math.floor(now + Math.min(firstMs * 2 ** this.#useless, rejectedCooldownMs * LONGEST_PAUSE))
+    const pauseMs = Math.min(firstMs * 2 ** this.#useless, rejectedCooldownMs * LONGEST_PAUSE)
+    this.#pausedUntil = Math.floor(this.#clock.now() + pauseMs)
     this.#useless += 1
+  }
+
+  /** That of mints that did not help. */
+  endPause(): void {
+    this.#useless = this.#pausedUntil = 0
   }
 
   /** A GET or HEAD got it with the new token, too. */
@@ -357,13 +374,13 @@ export class Org {
   }
 
   /** The mint has brought `token`, which may be the current one again. Returns the one to give out. */
-  noteMinted(token: AccessToken, random: number, now: number, day: number): AccessToken {
+  noteMinted(token: AccessToken): AccessToken {
     const before = this.current
     const reason = this.mint?.reason
     this.mint = undefined
     if (before === undefined) {
       this.current = token
-      this.#planRenewal(random)
+      this.#planRenewal()
       return token
     }
     const isSame = token.equals(before)
@@ -379,10 +396,10 @@ export class Org {
       this.current = token
       this.rejectedAt = -1
       this.#doubt = undefined
-      this.row = this.rejectedRow = 0
+      this.#row = this.#rejectedRow = 0
     }
-    if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal(random)
-    else this.#tryAgainLater(now, day)
+    if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal()
+    else this.#tryAgainLater()
     return this.current ?? token
   }
 
@@ -394,33 +411,34 @@ export class Org {
     this.#endedYoungAt = now
   }
 
-  noteMintFailed(now: number, day: number): void {
+  noteMintFailed(): void {
     this.mint = undefined
-    if (this.current !== undefined && this.current.ageAt(now, day) >= this.#lifetimeMs) this.#tryAgainLater(now, day)
+    if (this.ageMs >= this.#lifetimeMs) this.#tryAgainLater()
   }
 
   /** A mint has brought no later end. */
-  #tryAgainLater(now: number, day: number): void {
-    const ageMs = this.current?.ageAt(now, day) ?? 0
+  #tryAgainLater(): void {
+    const { ageMs } = this
     const leftMs = this.lifeMs - ageMs
     this.#renewAgeMs = ageMs + (leftMs > 0 ? Math.max(leftMs / 2, SOONEST_RETRY_MS) : LIFETIME_RETRY_MS)
   }
 
   /** Jittered, so that tokens minted together are not renewed together. */
-  #planRenewal(random: number): void {
+  #planRenewal(): void {
     const { lifeMs } = this
-    const aheadMs = Math.min(lifeMs * AHEAD_SHARE, MOST_AHEAD_MS) * (1 - random / 2)
+    const aheadMs = Math.min(lifeMs * AHEAD_SHARE, MOST_AHEAD_MS) * (1 - this.#clock.random() / 2)
     this.#renewAgeMs = lifeMs - aheadMs
   }
 
   // ---- the token endpoint in trouble
 
   /** A call has failed: it is repeated at once, or a pause begins. */
-  noteTrouble(error: TokenError, isRepeated: boolean, now: number, day: number): Trouble {
-    const before = this.troubleAt(now)
+  noteTrouble(error: TokenError, isRepeated: boolean): Trouble {
+    const { trouble: before } = this
+    const now = this.#clock.now()
     const same = before?.error.trouble === error.trouble ? before : undefined
     const pauses = same?.pauses ?? 0
-    const since = same?.since ?? day
+    const since = same?.since ?? this.#clock.day()
     const pauseMs = isRepeated ? 0 : this.#troublePauseMs(error, pauses)
     this.#trouble = { error, pauses: isRepeated ? pauses : pauses + 1, since, at: now, until: now + pauseMs }
     return this.#trouble
@@ -433,22 +451,22 @@ export class Org {
   }
 
   /** Its pause may be over. */
-  troubleAt(now: number): Trouble | undefined {
-    if (this.#trouble !== undefined && now >= this.#trouble.until + MEMORY_MS) this.#trouble = undefined
+  get trouble(): Trouble | undefined {
+    if (this.#trouble !== undefined && this.#clock.now() >= this.#trouble.until + MEMORY_MS) this.#trouble = undefined
     return this.#trouble
   }
 
   /** The pause or the refusal that lasts. */
-  pauseAt(now: number): Trouble | undefined {
-    return this.#trouble !== undefined && now < this.#trouble.until ? this.#trouble : undefined
+  get pause(): Trouble | undefined {
+    return this.#trouble !== undefined && this.#clock.now() < this.#trouble.until ? this.#trouble : undefined
   }
 
   /** The error that a mint would get at once. */
-  refusalAt(now: number): TokenError | undefined {
-    const trouble = this.pauseAt(now)
-    if (trouble === undefined || trouble.error.trouble === 'refusal') return trouble?.error
-    const { error, until } = trouble
-    return new TokenError(error.code, error.message, { ...error, retryAfterSeconds: Math.ceil((until - now) / 1_000) })
+  get refusal(): TokenError | undefined {
+    const { error, until } = this.pause ?? {}
+    if (error === undefined || until === undefined || error.trouble === 'refusal') return error
+    const retryAfterSeconds = Math.ceil((until - this.#clock.now()) / 1_000)
+    return new TokenError(error.code, error.message, { ...error, retryAfterSeconds })
   }
 
   endTrouble(): void {

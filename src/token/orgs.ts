@@ -5,10 +5,10 @@
 
 import assert from 'node:assert/strict'
 import { LRUCache } from 'lru-cache'
-import * as clock from '../clock.ts'
+import * as realClock from '../clock.ts'
 import { TokenError } from '../errors.ts'
 import { copyOfOrgId, type OrgId } from '../org-id.ts'
-import { MEMORY_MS, type Mint, Org, type TokenRules, type Trouble, type Waiter } from './org.ts'
+import { type Clock, MEMORY_MS, type Mint, Org, type TokenRules, type Trouble, type Waiter } from './org.ts'
 import type { AccessToken, MintReason, TokenObserver, TokenSource } from './token-source.ts'
 
 export interface OrgsOptions extends TokenRules {
@@ -20,14 +20,7 @@ export interface OrgsOptions extends TokenRules {
   readonly observer?: TokenObserver | undefined
   /** Why a request has waited in vain, if something is known. */
   readonly whyLate?: () => TokenError | undefined
-  /** Monotonic milliseconds, the clock of the token source. */
-  readonly now?: () => number
-  /** The same, without the time for which the process stood still. */
-  readonly runningTime?: () => number
-  /** The time of day in milliseconds. */
-  readonly day?: () => number
-  readonly wait?: typeof clock.within
-  readonly random?: () => number
+  readonly clock?: Clock
 }
 
 const TOO_LATE = 'The request waited for a token for as long as it may.'
@@ -40,11 +33,7 @@ export class Orgs {
   readonly rules: TokenRules
   readonly mintTimeoutMs: number
   readonly observer: TokenObserver | undefined
-  readonly now: () => number
-  readonly runningTime: () => number
-  readonly day: () => number
-  readonly wait: typeof clock.within
-  readonly #random: () => number
+  readonly clock: Clock
   readonly #source: TokenSource
   readonly #maxOrgs: number
   readonly #maxWaiting: number
@@ -67,11 +56,7 @@ export class Orgs {
     this.#maxOrgs = maxOrgs
     this.#maxWaiting = options.maxWaiting
     this.#whyLate = options.whyLate
-    this.now = options.now ?? clock.now
-    this.runningTime = options.runningTime ?? clock.runningTime
-    this.day = options.day ?? clock.day
-    this.wait = options.wait ?? clock.within
-    this.#random = options.random ?? clock.random
+    this.clock = options.clock ?? realClock
     this.#withToken = new LRUCache({
       max: maxOrgs,
       dispose: (_, org, reason) => {
@@ -96,7 +81,7 @@ export class Orgs {
   of(ofRequest: OrgId): Org {
     const known = this.peek(ofRequest)
     if (known !== undefined) return known
-    const org = new Org(copyOfOrgId(ofRequest), this.rules)
+    const org = new Org(copyOfOrgId(ofRequest), this.rules, this.clock)
     this.#withoutToken.set(org.id, org)
     return org
   }
@@ -117,21 +102,20 @@ export class Orgs {
 
   /** The Orgs whose last call failed, the latest first, but for refused ones. A pause may be over: then `leftMs` is 0. */
   get troubled() {
-    const now = this.now()
+    const now = this.clock.now()
     const troubled: (Pick<Trouble, 'error' | 'since' | 'at'> & { readonly org: OrgId; readonly leftMs: number })[] = []
     if (now >= this.#troubledUntil) return troubled
-    this.forEach((org) => {
-      const trouble = org.troubleAt(now)
+    this.forEach(({ id: org, trouble }) => {
       if (trouble === undefined || trouble.error.trouble === 'refusal') return
       const { error, since, until, at } = trouble
-      troubled.push({ org: org.id, error, since, at, leftMs: Math.max(until - now, 0) })
+      troubled.push({ org, error, since, at, leftMs: Math.max(until - now, 0) })
     })
     return troubled.sort((a, b) => b.at - a.at)
   }
 
   /** A call has failed. */
   noteTrouble(id: OrgId, error: TokenError, isRepeated = false): void {
-    const trouble = this.of(id).noteTrouble(error, isRepeated, this.now(), this.day())
+    const trouble = this.of(id).noteTrouble(error, isRepeated)
     this.#troubledUntil = Math.max(this.#troubledUntil, trouble.until + MEMORY_MS)
   }
 
@@ -151,7 +135,7 @@ export class Orgs {
       (minted) => (this.#isOf(org, mint) ? this.#keep(org, minted) : minted),
       (error: unknown) => {
         if (this.#isOf(org, mint)) {
-          org.noteMintFailed(this.now(), this.day())
+          org.noteMintFailed()
           this.#tidy(org)
         }
         throw error
@@ -169,7 +153,7 @@ export class Orgs {
   }
 
   #keep(org: Org, minted: AccessToken): AccessToken {
-    const token = org.noteMinted(minted, this.#random(), this.now(), this.day())
+    const token = org.noteMinted(minted)
     if (this.#withoutToken.delete(org.id)) this.#withToken.set(org.id, org)
     return token
   }
@@ -179,7 +163,7 @@ export class Orgs {
     const mint = this.mint(id, reason, waiter)
     mint.waiters.add(waiter)
     try {
-      const token = await this.wait(mostMs, mint.token)
+      const token = await this.clock.within(mostMs, mint.token)
       if (token !== undefined) return token
       throw this.#whyLate?.() ?? new TokenError('token_endpoint_timeout', TOO_LATE)
     } finally {
@@ -188,8 +172,8 @@ export class Orgs {
   }
 
   /** Starts a mint for which nobody waits, if the token is in the last part of its known life. */
-  renewIfDue(org: Org, now = this.now(), day = this.day()): boolean {
-    const isDue = org.isDueAt(now, day)
+  renewIfDue(org: Org): boolean {
+    const { isDue } = org
     if (isDue) this.mint(org.id, 'refresh')
     return isDue
   }
@@ -222,7 +206,7 @@ export class Orgs {
     const isIdle = ({ mint, waiting }: Org) => mint === undefined && waiting === 0
     if (this.#withoutToken.get(org.id) === org && isIdle(org)) {
       this.#withoutToken.delete(org.id)
-      if (org.troubleAt(this.now()) !== undefined) this.#withoutToken.set(org.id, org)
+      if (org.trouble !== undefined) this.#withoutToken.set(org.id, org)
     }
     for (const other of this.#withoutToken.values()) {
       if (this.#withoutToken.size <= this.#maxOrgs) return
@@ -244,9 +228,8 @@ export class Orgs {
 
   /** Those of calls that failed: all of them, or those that a 401 began. */
   endTroubles(only?: 'credentials'): void {
-    const now = this.now()
     this.forEach((org) => {
-      if (only === undefined || org.troubleAt(now)?.error.trouble === only) org.endTrouble()
+      if (only === undefined || org.trouble?.error.trouble === only) org.endTrouble()
     })
   }
 

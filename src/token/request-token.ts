@@ -9,7 +9,7 @@ import assert from 'node:assert/strict'
 import { joinedValue } from '../http1/field-list.ts'
 import type { ReceivedResponse } from '../http1/response-parser.ts'
 import type { OrgId } from '../org-id.ts'
-import { type Cause, COLD, type Org, type Repeatability, type ServiceAnswer, type Wait } from './org.ts'
+import { type Cause, COLD, type Org, type Repeatability, type Wait } from './org.ts'
 import type { Orgs } from './orgs.ts'
 import type { AccessToken, MintReason } from './token-source.ts'
 
@@ -96,22 +96,20 @@ export class RequestToken {
     assert(token !== undefined)
     const mayEnd = token.statedLifeMs < Number.POSITIVE_INFINITY
     // Nothing is sent past its stated end.
-    const hasEnded = mayEnd && token.hasEndedAt(this.#orgs.now(), this.#orgs.day())
+    const { now, day } = this.#orgs.clock
+    const hasEnded = mayEnd && token.hasEndedAt(now(), day())
     return hasEnded ? this.#obtain().then(() => this.#show()) : this.#show()
   }
 
   #show(): string {
     assert(this.#current !== undefined)
-    this.#sentAt = this.#orgs.now()
+    this.#sentAt = this.#orgs.clock.now()
     return this.#fields.withToken(this.#current)
   }
 
   #ask(org: Org): AccessToken | Wait {
-    const orgs = this.#orgs
-    const now = orgs.now()
-    const day = orgs.day()
-    const given = org.tokenFor(this.#user, now, day)
-    if (!('wait' in given)) this.#user.record.token = orgs.renewIfDue(org, now, day) ? 'refreshing' : 'hit'
+    const given = org.tokenFor(this.#user)
+    if (!('wait' in given)) this.#user.record.token = this.#orgs.renewIfDue(org) ? 'refreshing' : 'hit'
     return given
   }
 
@@ -134,26 +132,26 @@ export class RequestToken {
       const given = org === undefined ? COLD : this.#ask(org)
       if (!('wait' in given)) return given
       if (given.wait === 'mint') return await this.#mintFirst(given.reason, org)
-      const now = this.#orgs.now()
-      this.#waitsUntil = Math.min(this.#waitsUntil, now + this.#orgs.rules.settleTimeMs)
+      const { clock, rules } = this.#orgs
+      const now = clock.now()
+      this.#waitsUntil = Math.min(this.#waitsUntil, now + rules.settleTimeMs)
       if (org?.current !== undefined && now >= this.#waitsUntil) return org.current
-      await this.#orgs.wait(Math.min(given.at, this.#waitsUntil) - now)
+      await clock.within(Math.min(given.at, this.#waitsUntil) - now)
     }
   }
 
   /** If the mint fails, a token that was not rejected serves. */
   async #mintFirst(reason: MintReason, org: Org | undefined): Promise<AccessToken> {
-    const orgs = this.#orgs
     const { record } = this.#user
-    if (reason === 'rejected' && org !== undefined) this.#cause = org.causeMint(0, orgs.now())
-    const result = orgs.peek(this.#id)?.mint === undefined ? 'miss' : 'joined'
+    if (reason === 'rejected' && org !== undefined) this.#cause = org.causeMint(0)
+    const result = this.#orgs.peek(this.#id)?.mint === undefined ? 'miss' : 'joined'
     try {
       const token = await this.#mint(reason)
       record.token = result
       return token
     } catch (error) {
       this.#releaseCause()
-      const token = org?.tokenInPlaceOfMint(this.#user, orgs.now(), orgs.day())
+      const token = org?.tokenInPlaceOfMint(this.#user)
       if (token === undefined) throw error
       record.token = 'stale'
       return token
@@ -164,12 +162,13 @@ export class RequestToken {
   async #mint(reason: MintReason): Promise<AccessToken> {
     const orgs = this.#orgs
     const user = this.#user
+    const { runningTime } = orgs.clock
     const waiter = { requester: user.requester, requestId: user.record.requestId, hasLeft: () => user.isOver }
-    const startedAt = orgs.runningTime()
+    const startedAt = runningTime()
     try {
       return await orgs.awaitMint(this.#id, reason, waiter, Math.max(orgs.mintTimeoutMs - this.#mintedMs, 0))
     } finally {
-      this.#mintedMs += orgs.runningTime() - startedAt
+      this.#mintedMs += runningTime() - startedAt
       this.#find()
     }
   }
@@ -194,65 +193,63 @@ export class RequestToken {
     this.#find()
     const org = this.#org
     if (org === undefined) return undefined
-    const { isKept, isSafe, record } = this.#user
-    const challenge = joinedValue(rawFields, 'www-authenticate') // RFC 9110 §11.6.1
-    const answer = { token, sentAt: this.#sentAt, status, challenge, isKept, isSafe }
-    const next = this.#next(org, answer, this.#orgs.now(), this.#orgs.day())
+    const next = this.#next(org, token, status, joinedValue(rawFields, 'www-authenticate')) // RFC 9110 §11.6.1
     if (next === undefined) return undefined
-    record.isRepeated = true
+    this.#user.record.isRepeated = true
     return Promise.resolve(next).then((given) => {
       this.#current = given
     })
   }
 
   /** The token for a repeat, or a promise of it. Undefined: the client gets the answer. */
-  #next(org: Org, answer: ServiceAnswer, now: number, day: number): Promise<AccessToken> | AccessToken | undefined {
-    const { token, status, isKept, isSafe } = answer
+  #next(
+    org: Org,
+    token: AccessToken,
+    status: number,
+    challenge: string,
+  ): Promise<AccessToken> | AccessToken | undefined {
+    const { isKept, isSafe } = this.#user
     const { current } = org
-    const meaning = org.meaningOf(answer)
-    if (meaning === 'accepted') return this.#accept(org, answer)
-    if (meaning === 'neither') return this.#pass(org, answer, now)
-    if (token === current && !this.#rejected.includes(token)) {
-      org.row += 1
-      if (meaning === 'rejected') org.rejectedRow += 1
-    }
-    if (meaning === 'other') return this.#judgeRow(org, answer, now, day)
+    const meaning = org.meaningOf(status, challenge, this.#user)
+    if (meaning === 'accepted') return this.#accept(org, token)
+    if (meaning === 'neither') return this.#pass(org, status)
+    if (token === current && !this.#rejected.includes(token)) org.addToRow(meaning === 'rejected')
+    if (meaning === 'other') return this.#judgeRow(org, token, status)
     this.#noteRejected(token)
-    org.noteRejected(token, now, day)
+    org.noteRejected(token)
     this.#rejections += 1
-    if (this.#rejections === MOST_REJECTIONS) return this.#pass(org, answer, now)
+    if (this.#rejections === MOST_REJECTIONS) return this.#pass(org, status)
+    const wasYoung = org.wasYoung(token, this.#sentAt)
     if (!isKept || (status !== 401 && !isSafe)) {
-      const isDoubtful = token === current && !org.wasYoungFor(answer, now, day) // rule 7
-      if (isDoubtful) org.noteDoubt(status === 401 ? 'not kept' : 'not safe', now, day)
-      return this.#pass(org, answer, now, 'not_kept')
+      if (token === current && !wasYoung) org.noteDoubt(status === 401 ? 'not kept' : 'not safe') // rule 7
+      return this.#pass(org, status, 'not_kept')
     }
     if (current !== undefined && !this.#rejected.includes(current)) return current // rule 3
-    if (current?.hasEndedAt(now, day)) return this.#mintForRepeat('expired') // rule 2
-    if (org.isYoungAt(now, day)) return this.#repeatWhileYoung(org, answer, now, day) // rule 4
-    if (org.wasYoungFor(answer, now, day)) return current
-    if (!this.#hasRetried && org.acceptedAt >= 0 && now - org.acceptedAt < MOMENT_MS) {
+    if (org.hasEnded) return this.#mintForRepeat('expired') // rule 2
+    if (org.isYoung) return this.#repeatWhileYoung(org, status) // rule 4
+    if (wasYoung) return current
+    if (!this.#hasRetried && org.acceptedAt >= 0 && this.#orgs.clock.now() - org.acceptedAt < MOMENT_MS) {
       this.#hasRetried = true
       return current // rule 5
     }
-    return this.#causeMint(org, answer, now, day) // rule 6
+    return this.#causeMint(org, token, status) // rule 6
   }
 
-  #accept(org: Org, { token, sentAt }: ServiceAnswer): undefined {
-    org.noteAccepted(token, sentAt)
+  #accept(org: Org, token: AccessToken): undefined {
+    org.noteAccepted(token, this.#sentAt)
     if (this.#rejected !== NONE) this.#user.record.rejection = 'repeated'
-    if (!org.endCause(this.#cause)) return
     const before = org.learnedStatus
-    org.noteHelpfulMint(this.#cause)
+    org.endCause(this.#cause, 'helped')
     const { learnedStatus } = org
     if (learnedStatus !== undefined && learnedStatus !== before)
       this.#orgs.observer?.statusLearned?.(learnedStatus, this.#id)
   }
 
   /** The client gets the answer. */
-  #pass(org: Org, { status, isSafe }: ServiceAnswer, now: number, outcome: RejectionOutcome = 'passed'): undefined {
-    const wasCause = this.#endCause(org, now)
+  #pass(org: Org, status: number, outcome: RejectionOutcome = 'passed'): undefined {
+    const wasCause = org.endCause(this.#cause, 'useless')
     if (this.#rejected !== NONE) this.#user.record.rejection = wasCause ? 'useless' : outcome
-    if (this.#rejected.length > 1 && isSafe) org.forgetStatus(status)
+    if (this.#rejected.length > 1 && this.#user.isSafe) org.forgetStatus(status)
   }
 
   #noteRejected(token: AccessToken): void {
@@ -260,37 +257,36 @@ export class RequestToken {
   }
 
   /** Rule 4: the former token; or the same one, later. */
-  #repeatWhileYoung(org: Org, answer: ServiceAnswer, now: number, day: number) {
-    const former = org.formerAt(now, day)
+  #repeatWhileYoung(org: Org, status: number) {
+    const { former, ageMs } = org
     if (former !== undefined && !this.#rejected.includes(former)) return former
-    const { settleTimeMs } = this.#orgs.rules
-    this.#waitsUntil = Math.min(this.#waitsUntil, now + settleTimeMs)
-    if (now >= this.#waitsUntil) return this.#pass(org, answer, now)
-    const ageMs = org.current?.ageAt(now, day) ?? 0
-    const pauseMs = Math.min(Math.max(FIRST_REPEAT_MS, ageMs * REPEAT_SHARE), settleTimeMs - ageMs)
-    return this.#orgs.wait(pauseMs).then(() => this.#await())
+    const { clock, rules } = this.#orgs
+    const now = clock.now()
+    this.#waitsUntil = Math.min(this.#waitsUntil, now + rules.settleTimeMs)
+    if (now >= this.#waitsUntil) return this.#pass(org, status)
+    const pauseMs = Math.min(Math.max(FIRST_REPEAT_MS, ageMs * REPEAT_SHARE), rules.settleTimeMs - ageMs)
+    return clock.within(pauseMs).then(() => this.#await())
   }
 
   /** Rule 8: a row of other answers rejects the token. */
-  #judgeRow(org: Org, answer: ServiceAnswer, now: number, day: number) {
-    const isLong = org.hasLongRow && answer.token === org.current
-    if (!isLong || org.isYoungAt(now, day)) return this.#pass(org, answer, now)
-    if (answer.isKept && answer.isSafe) return this.#causeMint(org, answer, now, day, answer.token)
-    if (org.mayMint(now, day)) org.noteDoubt('row', now, day, answer.status)
-    return this.#pass(org, answer, now)
+  #judgeRow(org: Org, token: AccessToken, status: number) {
+    if (!org.hasLongRow || token !== org.current || org.isYoung) return this.#pass(org, status)
+    if (this.#user.isKept && this.#user.isSafe) return this.#causeMint(org, token, status, token)
+    if (org.mayMint) org.noteDoubt('row', status)
+    return this.#pass(org, status)
   }
 
   /** Rule 6. If the mint fails, the request is repeated with `ifItFails`, or gets the error. */
-  #causeMint(org: Org, answer: ServiceAnswer, now: number, day: number, ifItFails?: AccessToken) {
-    if (this.#cause !== undefined || !org.mayMint(now, day)) return this.#pass(org, answer, now)
-    this.#noteRejected(answer.token)
-    this.#cause = org.causeMint(answer.status, now)
+  #causeMint(org: Org, token: AccessToken, status: number, ifItFails?: AccessToken) {
+    if (this.#cause !== undefined || !org.mayMint) return this.#pass(org, status)
+    this.#noteRejected(token)
+    this.#cause = org.causeMint(status)
     return this.#mintForRepeat('rejected', ifItFails)
   }
 
   async #mintForRepeat(reason: MintReason, ifItFails?: AccessToken): Promise<AccessToken> {
     const token = await this.#mint(reason).catch((error: unknown) => {
-      this.#org?.endCause(this.#cause)
+      this.#org?.endCause(this.#cause, 'unknown')
       if (ifItFails === undefined) throw error
       return ifItFails
     })
@@ -303,20 +299,13 @@ export class RequestToken {
   // ---- the end
 
   #releaseCause(): void {
-    this.#org?.endCause(this.#cause)
+    this.#org?.endCause(this.#cause, 'unknown')
     this.#cause = undefined
-  }
-
-  /** The request gets no further answer. Returns true if it had caused a mint, which so has not helped. */
-  #endCause(org: Org | undefined, now: number): boolean {
-    if (org?.endCause(this.#cause) !== true) return false
-    org.noteUselessMint(this.#cause, now)
-    return true
   }
 
   /** The request is over: it was answered, has failed, or its client has left. It gives back whatever it holds. */
   end(): void {
     this.#leave?.()
-    this.#endCause(this.#org, this.#orgs.now())
+    this.#org?.endCause(this.#cause, 'useless')
   }
 }

@@ -45,8 +45,8 @@ test.each([
   }
   const replicas = Array.from({ length: REPLICAS }, (_, i) => {
     const own = random.numbered(i)
-    const clock = { now: world.now, day: world.now, wait: world.wait, random: () => own.next() }
-    return new Orgs({ ...ORGS_OPTIONS, sharesTokens: true, ...clock }, { mint })
+    const clock = { ...world.clock, random: () => own.next() }
+    return new Orgs({ ...ORGS_OPTIONS, sharesTokens: true, clock }, { mint })
   })
   const send = async (token: AccessToken) => {
     await world.sleep(2)

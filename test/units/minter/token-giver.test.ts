@@ -1,9 +1,11 @@
 /** Which token a sidecar gets, and which claims of rejection cause a mint. */
 
 import { expect, test } from 'vitest'
+import * as realClock from '../../../src/clock.ts'
 import { TokenGiver } from '../../../src/minter/token-giver.ts'
 import type { OrgId } from '../../../src/org-id.ts'
-import { Orgs, type OrgsOptions } from '../../../src/token/orgs.ts'
+import type { Clock } from '../../../src/token/org.ts'
+import { Orgs } from '../../../src/token/orgs.ts'
 import { ORGS_OPTIONS } from '../../support/orgs-options.ts'
 import { ScriptedSource } from '../token/scripted-source.ts'
 
@@ -11,11 +13,12 @@ const ACME = 'acme' as OrgId
 const LIFE_MS = 60_000
 
 /** A minter that holds a token of `acme`, and two sidecars. */
-async function setUp(options: Partial<OrgsOptions> = {}) {
+async function setUp(ofClock: Partial<Clock> = {}) {
   let nowMs = 1_000_000
   const now = () => nowMs
   const source = new ScriptedSource(now)
-  const giver = new TokenGiver(new Orgs({ ...ORGS_OPTIONS, now, day: now, random: () => 0, ...options }, source))
+  const clock = { ...realClock, now, day: now, random: () => 0, ...ofClock }
+  const giver = new TokenGiver(new Orgs({ ...ORGS_OPTIONS, clock }, source))
   const sidecar = (requester = {}) => ({
     ask: async (rejected?: string) => (await giver.give(ACME, { requester }, rejected)).given.id,
   })
@@ -54,8 +57,8 @@ test('a claim that joins the mint of another does not count: the next one may ca
 
 test('a claim that gives up counts: its mint may bring a token. If that fails, the next claim may cause a mint', async () => {
   let isPatient = true
-  const wait: OrgsOptions['wait'] = async (_, work) => (isPatient ? await work : undefined)
-  const { source, one, other, held, issue } = await setUp({ wait })
+  const within: Clock['within'] = async (_, work) => (isPatient ? await work : undefined)
+  const { source, one, other, held, issue } = await setUp({ within })
   isPatient = false
   await expect(one.ask(held)).rejects.toThrow('as long as it may')
   isPatient = true

@@ -96,7 +96,7 @@ class World {
   }
 
   refusalOf(org: string) {
-    return this.orgs.peek(org as OrgId)?.refusalAt(now())
+    return this.orgs.peek(org as OrgId)?.refusal
   }
 
   /** A mint whose calls all end in this way at once. */

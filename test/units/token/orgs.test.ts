@@ -1,6 +1,8 @@
 import { describe, expect, test } from 'vitest'
+import * as realClock from '../../../src/clock.ts'
 import { TokenError } from '../../../src/errors.ts'
 import type { OrgId } from '../../../src/org-id.ts'
+import type { Clock } from '../../../src/token/org.ts'
 import { Orgs, type OrgsOptions } from '../../../src/token/orgs.ts'
 import { RequestToken } from '../../../src/token/request-token.ts'
 import type { AccessToken } from '../../../src/token/token-source.ts'
@@ -27,7 +29,7 @@ class ManualClock {
 const ACME = 'acme' as OrgId
 const GLOBEX = 'globex' as OrgId
 
-function setUp(options: Partial<OrgsOptions> = {}) {
+function setUp({ clock: given, ...options }: Partial<Omit<OrgsOptions, 'clock'> & { clock: Partial<Clock> }> = {}) {
   const clock = new ManualClock(1_000_000)
   const source = new ScriptedSource(clock.now)
   const evicted: string[] = []
@@ -35,10 +37,14 @@ function setUp(options: Partial<OrgsOptions> = {}) {
     {
       ...ORGS_OPTIONS,
       mintTimeoutMs: 60_000,
-      now: clock.now,
-      runningTime: clock.now,
-      day: clock.now,
-      random: () => 0.999,
+      clock: {
+        ...realClock,
+        now: clock.now,
+        runningTime: clock.now,
+        day: clock.now,
+        random: () => 0.999,
+        ...given,
+      },
       observer: { tokenEvicted: (org) => evicted.push(org) },
       ...options,
     },
@@ -122,7 +128,7 @@ describe('ahead of a stated end', () => {
   ])(
     'one mint begins in the last tenth, jittered for each token (%d), and the others get the present one',
     async (random, share) => {
-      const { source, clock, obtain } = setUp({ random: () => random })
+      const { source, clock, obtain } = setUp({ clock: { random: () => random } })
       const first = obtain()
       const token = await source.last.issue(undefined, clock.now() + 100_000)
       await first
@@ -161,11 +167,11 @@ describe('waiting', () => {
 
   test('the time for which the process stood still is not charged', async () => {
     const waits: number[] = []
-    const wait = <T>(ms: number, work?: Promise<T>) => {
+    const within = <T>(ms: number, work?: Promise<T>) => {
       waits.push(ms)
       return work ?? Promise.resolve(undefined)
     }
-    const { source, clock, request, obtain } = setUp({ wait, runningTime: () => 0 })
+    const { source, clock, request, obtain } = setUp({ clock: { within, runningTime: () => 0 } })
     const asked = request()
     const first = obtain(ACME, asked)
     clock.advance(50_000)
@@ -209,7 +215,7 @@ describe('waiting', () => {
 
 test('the state of an Org is one word: the first that fits', async () => {
   const { orgs, source, clock, request, obtain } = setUp()
-  const state = () => orgs.peek(ACME)?.stateAt(clock.now(), clock.now())
+  const state = () => orgs.peek(ACME)?.state
   const seen = [state()]
   const asked = request()
   const first = obtain(ACME, asked)
@@ -238,7 +244,7 @@ test('the state of an Org is one word: the first that fits', async () => {
 
 test('a token that was rejected stays so, until a request is accepted that was sent later', async () => {
   const { orgs, source, clock, request } = setUp()
-  const state = () => orgs.peek(ACME)?.stateAt(clock.now(), clock.now())
+  const state = () => orgs.peek(ACME)?.state
   const first = request().token.take()
   await source.last.issue()
   await first

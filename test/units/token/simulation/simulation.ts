@@ -6,7 +6,7 @@
 
 import { TokenError } from '../../../../src/errors.ts'
 import type { OrgId } from '../../../../src/org-id.ts'
-import type { Repeatability } from '../../../../src/token/org.ts'
+import type { Clock, Repeatability } from '../../../../src/token/org.ts'
 import { Orgs } from '../../../../src/token/orgs.ts'
 import { type RejectionOutcome, RequestToken, type TokenUser } from '../../../../src/token/request-token.ts'
 import { AccessToken } from '../../../../src/token/token-source.ts'
@@ -58,6 +58,10 @@ export class World {
   #now = 0
 
   now = () => this.#now
+
+  get clock(): Clock {
+    return { now: this.now, runningTime: this.now, day: this.now, within: this.wait, random: () => 0.999 }
+  }
 
   after(delayMs: number, run: () => void): void {
     this.#queue.add(this.#now + Math.max(delayMs, 0), run)
@@ -218,11 +222,7 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
   const orgs = new Orgs(
     {
       ...ORGS_OPTIONS,
-      now: world.now,
-      runningTime: world.now,
-      day: world.now,
-      wait: world.wait,
-      random: () => random.next(),
+      clock: { ...world.clock, random: () => random.next() },
     },
     {
       mint: async (org) => {

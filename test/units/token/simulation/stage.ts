@@ -60,11 +60,7 @@ export class Stage {
       {
         ...ORGS_OPTIONS,
         settleTimeMs: SETTLE_MS,
-        now: this.world.now,
-        runningTime: this.world.now,
-        day: () => this.world.now() + this.sleptMs,
-        wait: this.world.wait,
-        random: () => 0.999,
+        clock: { ...this.world.clock, day: () => this.world.now() + this.sleptMs },
         ...options,
       },
       { mint: () => this.#mint() },
