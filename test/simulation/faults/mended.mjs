@@ -43,11 +43,11 @@ export const MENDED = [
     edits: [
       [
         'token/org.ts',
-        `    if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal(random)
-    else this.#tryAgainLater(now, day)
+        `    if (isLater || (reason === 'rejected' && !isSame)) this.#planRenewal()
+    else this.#tryAgainLater()
 `,
         `    if (reason === 'refresh' && !isLater) this.#renewsAhead = false
-    if (!isSame || isLater) this.#planRenewal(random)
+    if (!isSame || isLater) this.#planRenewal()
     else this.#renewAgeMs = Number.POSITIVE_INFINITY
 `,
       ],
@@ -71,7 +71,7 @@ export const MENDED = [
   },
   {
     name: 'polls for what is not there replace good tokens',
-    edits: [['token/org.ts', 'this.rejectedRow >= LONG_ROW', 'this.row >= LONG_ROW']],
+    edits: [['token/org.ts', 'this.#rejectedRow >= LONG_ROW', 'this.#row >= LONG_ROW']],
   },
   {
     name: 'with a wrong secret at the start, requests wait',
@@ -86,7 +86,7 @@ export const MENDED = [
       [
         'token/mints.ts',
         'return this.isAppUnknown && clock.now() < this.#rejectedUntil',
-        "return this.#answers === 'credentials'",
+        'return this.rejection !== undefined',
       ],
     ],
   },

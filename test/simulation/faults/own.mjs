@@ -62,7 +62,7 @@ export const OWN = [
   {
     name: 'a late rejection of the former token counts for its successor',
     edits: [
-      ['token/org.ts', 'if (token === this.current && this.rejectedAt < 0)', 'if (this.rejectedAt < 0)'],
+      ['token/org.ts', '    if (token !== this.current) return\n    const now', '    const now'],
       ['token/request-token.ts', 'if (current !== undefined && !this.#rejected.includes(current)) return current', ''],
     ],
   },
