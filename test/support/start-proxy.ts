@@ -147,7 +147,7 @@ export async function startProxy(
     'admin.address': 'off',
     // Room for the default of 10,000 takes a quarter of a start.
     'tokens.maxOrgs': '1000',
-    // A token that a test revokes is old enough to be revoked. `tokens/young-tokens.test.ts` has the default.
+    // A token that a test revokes is old enough to be revoked. `units/token/rules.test.ts` has the default.
     'tokens.settleTime': '0s',
   }
   const entries = Object.entries({ ...basis, ...listener(settings, files), ...settings })

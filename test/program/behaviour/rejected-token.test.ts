@@ -5,11 +5,10 @@ import { setTimeout } from 'node:timers/promises'
 import { expect, test } from 'vitest'
 import { get, head } from '../../support/case-table.ts'
 import { Gate } from '../../support/changes.ts'
-import { KeepAliveClient } from '../../support/keep-alive-client.ts'
 import type { OriginScript } from '../../support/origin-connection.ts'
-import { problemOf, RawClient, request } from '../../support/raw-client.ts'
+import { RawClient, request } from '../../support/raw-client.ts'
 import { type Service, type ServiceOptions, startService } from '../../support/service.ts'
-import { type ProxySettings, type ProxyUnderTest, startBoth, startProxy } from '../../support/start-proxy.ts'
+import { type ProxySettings, type ProxyUnderTest, startProxy } from '../../support/start-proxy.ts'
 
 const HOST = 'Host: 127.0.0.1'
 
@@ -126,29 +125,6 @@ test('a repeat is counted as accepted, rejected or failed, and the connection of
   }
 })
 
-test('an origin that always rejects three hundred requests costs a few mints and repeats', async () => {
-  const { service, proxy } = await startBoth({ acceptsAnyToken: true, script: () => ({ status: 401 }) })
-  using client = new KeepAliveClient(proxy.port)
-  for (let i = 0; i < 300; i++) expect((await client.get('/v2/x', 'acme')).status).toBe(401)
-  const mints = service.tokens.mintsOf('acme').length
-  expect(mints).toBeLessThanOrEqual(8)
-  expect(service.requests.length).toBeLessThanOrEqual(300 + 2 * mints)
-})
-
-test('four answers with another status do not retire the token', async () => {
-  const { service, proxy } = await startBoth({ script: () => ({ status: 403 }) })
-  for (let i = 0; i < 4; i++) expect((await request(proxy.port, get('/v2/x', 'acme'))).status).toBe(403)
-  expect(service.tokens.mintsOf('acme')).toHaveLength(1)
-})
-
-test('if no new token can be had, the client gets the error of the mint, not a 401', async () => {
-  await using service = await startService()
-  await using proxy = await startWithDeadToken(service, { 'tokens.mintTimeout': '2s' })
-  service.tokens.script = () => ({ status: 500 })
-  const answer = await request(proxy.port, get('/v2/x', 'acme'))
-  expect([answer.status, problemOf(answer).code]).toEqual([503, 'token_endpoint_unavailable'])
-})
-
 test('a rejection that stalls does not delay the repeat: its connection is closed', async () => {
   await using service = await startStrictService(stalling)
   await using proxy = await startWithDeadToken(service)
@@ -182,25 +158,4 @@ test('a rejection that stalls before its mint has ended waits for the mint', asy
   await setTimeout(300) // both time limits of the origin
   gate.open()
   expect((await answer).content.toString()).toBe('/v2/x')
-})
-
-test('tokens.rejectedStatuses lists all statuses that reject a token: without 401 in it, a 401 does not', async () => {
-  let status = 419
-  await using service = await startStrictService(() => ({ status }))
-  await using proxy = await startProxy(service, {
-    'tokens.rejectedStatuses': '419,498',
-    'tokens.lifetime': '1h', // two lives of some milliseconds may agree
-    'tokens.rejectedCooldown': '1ms',
-  })
-  const answer = async () => (await request(proxy.port, get('/v2/x', 'acme'))).status
-  const mints = () => service.tokens.mintsOf('acme').length
-  expect([await answer(), mints()]).toEqual([200, 1])
-  for (const [i, rejected] of [419, 498].entries()) {
-    status = rejected
-    service.tokens.revoke('acme')
-    expect([await answer(), mints()]).toEqual([200, i + 2])
-  }
-  status = 401
-  service.tokens.revoke('acme')
-  expect([await answer(), mints()], 'passed on, and nothing is minted').toEqual([401, 3])
 })

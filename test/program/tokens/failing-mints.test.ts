@@ -7,11 +7,10 @@ import { get } from '../../support/case-table.ts'
 import { CA_FILE, type CertificateName, certificate } from '../../support/certificates.ts'
 import { listening } from '../../support/listening.ts'
 import type { Reply } from '../../support/origin-connection.ts'
-import { scaled, scaledSetting } from '../../support/pace.ts'
+import { scaledSetting } from '../../support/pace.ts'
 import { fieldOf, problemOf, type RawResponse, request } from '../../support/raw-client.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { type ProxySettings, startProxy } from '../../support/start-proxy.ts'
-import type { MintScript } from '../../support/token-endpoint.ts'
 
 const json = ['Content-Type', 'application/json']
 const invalid = 'token_response_invalid'
@@ -65,17 +64,12 @@ describe.concurrent('the answer of the token endpoint is', () => {
   test.each<[string, Reply, string]>([
     ['401', { status: 401, content: PAGE }, 'app_credentials_rejected'],
     ['403', { status: 403, content: PAGE }, 'org_access_refused'],
-    ['404 to the first call of all', { status: 404 }, invalid],
     ['a redirect', { status: 302, fields: ['Location', 'https://CANARY@other.example/CANARY'] }, invalid],
     ['429', { status: 429, content: PAGE }, 'token_endpoint_rate_limited'],
-    ['503 with Retry-After', { status: 503, fields: ['Retry-After', '60'] }, 'token_endpoint_rate_limited'],
-    ['408', { status: 408 }, 'token_endpoint_unavailable'],
     ['500', { status: 500, content: PAGE }, 'token_endpoint_unavailable'],
     ['a page for people', { fields: ['Content-Type', 'text/html'], content: '<html>CANARY</html>' }, invalid],
-    ['CR LF', says('{"orgAccessToken":"CANARY\\r\\nx: y"}'), invalid],
     ['over 64 KiB', says(`{"orgAccessToken":"CANARY"}${' '.repeat(65_536)}`), invalid],
     ['over 64 KiB before it was compressed', says(BOMB, { fields: ['Content-Encoding', 'gzip'] }), invalid],
-    ['204', { status: 204 }, invalid],
   ])('%s', async (_, reply, code) => {
     await using service = await startService({ mint: () => reply })
     const response = await answerBefore(service, SETTINGS)
@@ -154,52 +148,4 @@ describe.concurrent('no answer: the client and the log get the cause:', () => {
     })
     await expectCause(/The call of the token endpoint failed \((?:ECONNRESET|closed by the origin)\)\./, service)
   })
-})
-
-/** All requests have to arrive before it ends. */
-const DEADLINE_MS = Math.round(Math.min(scaled(400), 2_000))
-
-describe.concurrent('the deadline applies to the whole mint:', () => {
-  test.each<[string, MintScript]>([
-    ['silence', () => undefined],
-    ['a byte now and then', dripping('HTTP/1.1 200 OK\r\nContent-Length: 9000\r\n\r\n', 'x')],
-  ])('%s', async (_, mint) => {
-    await using service = await startService({ mint })
-    await using proxy = await startProxy(service, { 'tokens.mintTimeout': `${DEADLINE_MS}ms` })
-    const startedAt = performance.now()
-    const answers = await Promise.all(Array.from({ length: 20 }, () => request(proxy.port, get('/v2/x', 'acme'))))
-    const tookMs = performance.now() - startedAt
-    for (const answer of answers) {
-      expect(problemOf(answer)).toMatchObject({ status: 504, code: 'token_endpoint_timeout' })
-    }
-    expect(tookMs).toBeGreaterThan((DEADLINE_MS * 4) / 5 - 20)
-    expect(tookMs).toBeLessThan(DEADLINE_MS + scaled(1_500))
-    expect(service.tokens.mints.length).toBeLessThanOrEqual(2)
-    const isFree = () => service.tokens.mints[0]?.request.connection.isClosed === true
-    await service.origin.waitFor(isFree, 'the connection of the mint given up')
-  })
-})
-
-function dripping(head: string, piece: string): MintScript {
-  return ({ request: { connection } }) => {
-    connection.write(head)
-    const timer = setInterval(() => connection.write(piece), 20)
-    connection.socket.once('close', () => clearInterval(timer))
-    return undefined
-  }
-}
-
-test('a call that fails is repeated, and the request is sent once', async () => {
-  const statuses = [503, 408]
-  await using service = await startService({
-    mint: (mint) => {
-      const status = statuses.pop()
-      return status === undefined ? mint.issue() : { status }
-    },
-  })
-  await using proxy = await startProxy(service)
-  const upload = get('/v2/x', 'acme', 'Content-Length: 5').replace('GET', 'POST')
-  expect((await request(proxy.port, `${upload}hello`)).status).toBe(200)
-  expect(service.tokens.mints).toHaveLength(3)
-  expect(service.requests.map(({ content }) => content.toString())).toEqual(['hello'])
 })

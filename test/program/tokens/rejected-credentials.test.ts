@@ -5,7 +5,6 @@ import { expect, test } from 'vitest'
 import { randomSecret } from '../../support/canaries.ts'
 import { eventually } from '../../support/changes.ts'
 import { KeepAliveClient } from '../../support/keep-alive-client.ts'
-import { scaled } from '../../support/pace.ts'
 import { type Service, startService } from '../../support/service.ts'
 import { startProxy } from '../../support/start-proxy.ts'
 
@@ -51,21 +50,4 @@ test.concurrent('the service rejects the App for a while: ready again before any
   await eventually(() => service.tokens.mints.length > 1 || undefined, 'another mint', 10_000)
   service.tokens.script = issue
   await eventually(async () => (await readiness()) === 200 || undefined, 'readiness', 10_000)
-})
-
-test('of Orgs that poll, the one that is linked gets its token soon, though others ask a hundred times as often', async () => {
-  await using service = await startService({ mint: (mint) => (mint.org === 'linked' ? mint.issue() : { status: 401 }) })
-  await using proxy = await startProxy(service)
-  using linked = new KeepAliveClient(proxy.port)
-  let isOver = false
-  const crowd = Array.from({ length: 5 }, async (_, i) => {
-    using client = new KeepAliveClient(proxy.port)
-    for (let n = 0; !isOver; n += 1) await client.get('/v2/x', `crowd-${i}-${n % 100}`)
-  })
-  await eventually(() => service.tokens.mints.length >= 2 || undefined, 'the first calls')
-  const startedAt = performance.now()
-  await eventually(async () => (await linked.get('/v2/x', 'linked')).status === 200 || undefined, 'a token')
-  isOver = true
-  await Promise.all(crowd)
-  expect(performance.now() - startedAt).toBeLessThan(scaled(4_000))
 })

@@ -23,17 +23,6 @@ test('400 of 400 orgs, although the budget would refuse most of them at once', a
   expect(other.tokens.mints.map((mint) => mint.org)).not.toEqual(order)
 })
 
-test('with a tiny budget, orgs wait for their turn', async () => {
-  await using service = await startService()
-  await using proxy = await startProxy(service, {
-    'tokens.warm': ORGS.slice(0, 7).join(),
-    'tokens.mintRate': '1',
-    'tokens.mintTimeout': '1s',
-  })
-  await proxy.app.warmed
-  expect(service.tokens.mints).toHaveLength(7)
-})
-
 test('orgs that fail are logged and counted, and the proxy becomes ready', async () => {
   const gate = new Gate()
   let issued = 0

@@ -17,22 +17,6 @@ const endsBefore =
     sent.token < first ? status : 200
 const tokensOf = (sent: readonly Sent[]) => sent.map(({ token }) => token)
 
-describe('1. there is no token', () => {
-  test('one mint serves all who wait', async () => {
-    const stage = new Stage()
-    const requests = Array.from({ length: 50 }, () => stage.request())
-    await stage.pass(100)
-    expect(await Promise.all(requests)).toEqual(Array(50).fill(200))
-    expect(stage.mints).toBe(1)
-  })
-
-  test('the error of the endpoint reaches all of them', async () => {
-    const stage = new Stage()
-    stage.endpointFails = 'token_endpoint_unavailable'
-    expect((await stage.send()).status).toBe('token_endpoint_unavailable')
-  })
-})
-
 describe('2. the end is known', () => {
   const withLife = async (statedLifeMs: number) => {
     const stage = new Stage()
@@ -427,6 +411,18 @@ describe('7. a request that may not be sent again', () => {
     const sent = await stage.sentBy(async () => expect(await stage.statuses(2, POST)).toEqual([302, 200]))
     expect(tokensOf(sent)).toEqual([1, 2])
   })
+})
+
+test('rejectedStatuses lists all statuses that reject a token: a 401 that is not in it is passed on', async () => {
+  const stage = await Stage.settled({ rejectedStatuses: [419, 498] })
+  for (const [i, status] of [419, 498].entries()) {
+    stage.answer = endsBefore(i + 2, status)
+    await stage.pass(20_000)
+    expect(await stage.statuses(2)).toEqual([200, 200])
+  }
+  stage.answer = () => 401
+  await stage.pass(20_000)
+  expect([await stage.statuses(6), stage.mints]).toEqual([Array(6).fill(401), 3])
 })
 
 describe('8. another status', () => {
