@@ -41,11 +41,9 @@ export class TokenSide implements Part {
   readonly mints: Mints
   /** Taken over last. */
   #config: Config
-  readonly #warmOrgs: readonly OrgId[]
   readonly #pool: ConnectionPool
   readonly #events: Events
   readonly #fleet: Fleet | undefined
-  readonly #appId: string | undefined
   readonly #secretFile: string | undefined
   readonly #secretWatch: FileWatch | undefined
   #secretFileProblem: string | undefined
@@ -60,7 +58,6 @@ export class TokenSide implements Part {
     const { tokens: settings } = config
     const secretFile = (config.appSecretFile ?? settings.assertionFile)?.path
     this.#config = config
-    this.#warmOrgs = settings.warm
     this.#pool = pool
     this.#events = events
     this.#fleet = fleet
@@ -83,7 +80,6 @@ export class TokenSide implements Part {
         fleet?.secretReplaced(inUse)
         events.secretReloaded(state, secretFile)
       })
-      this.#appId = appId
       this.#secretFile = secretFile
       this.#secretFileProblem = this.#endOf(appSecret)
       if (secretFile !== undefined) {
@@ -180,8 +176,9 @@ export class TokenSide implements Part {
    * org. Failures have been logged when it resolves. Never rejects.
    */
   async warm(): Promise<void> {
-    if (this.#warmOrgs.length === 0) return
-    const waiting = [...this.#warmOrgs]
+    const { warm } = this.#config.tokens
+    if (warm.length === 0) return
+    const waiting = [...warm]
     const next = () => waiting.splice(Math.floor(clock.random() * waiting.length), 1)[0]
     let failed = 0
     const work = async () => {
@@ -190,18 +187,19 @@ export class TokenSide implements Part {
       }
     }
     await Promise.all(Array.from({ length: WARM_AT_ONCE }, work))
-    this.#events.warmed(this.#warmOrgs.length, failed + waiting.length)
+    this.#events.warmed(warm.length, failed + waiting.length)
   }
 
   async reloadSecret(): Promise<void> {
-    const [file, appId] = [this.#secretFile, this.#appId]
-    if (file === undefined || appId === undefined) return
+    const { credentials } = this
+    const file = this.#secretFile
+    if (file === undefined || credentials === undefined) return
     const { tokens } = this.#config
     let problem: string | undefined
     try {
       const { bytes } = await readRegularFile(file)
       const secret = parseAppSecretFor(tokens, bytes)
-      this.credentials?.offer(new AppKey(appId, secret, tokens))
+      credentials.offer(new AppKey(credentials.key.appId, secret, tokens))
       problem = this.#endOf(secret)
     } catch (error) {
       problem = error instanceof Error ? error.message : 'cannot be read'

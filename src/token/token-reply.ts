@@ -222,8 +222,7 @@ export function parseRetryAfter(value: string, nowMs: number): number | undefine
 
 /** A thousand million seconds is far more than a limit lasts, and was 2001. */
 function parseReset(value: string, nowMs: number): number | undefined {
-  if (!/^\d+$/.test(value)) return undefined
   const number = Number(value)
-  const seconds = number < 1e9 ? number : Math.ceil((number < 1e12 ? number : number / 1_000) - nowMs / 1_000)
+  const seconds = Math.ceil(number < 1e9 ? number : (number < 1e12 ? number : number / 1_000) - nowMs / 1_000)
   return seconds > 0 ? Math.min(seconds, LONGEST_LIMIT_SECONDS) : undefined
 }

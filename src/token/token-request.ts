@@ -105,9 +105,8 @@ function contentOf({ form, json }: TokenRequestSettings, org: OrgId, proof: AppP
     return { fields: ['content-type', 'application/json'], text: JSON.stringify(withOrg(json)) }
   }
   if (form === undefined && proof.place !== 'form') return undefined
-  const members = [new URLSearchParams(withOrg(form ?? {})).toString()]
-  if (proof.place === 'form') members.push(proof.reveal())
-  const text = members.filter((part) => part !== '').join('&')
+  const members = [form && new URLSearchParams(withOrg(form)).toString(), proof.place === 'form' && proof.reveal()]
+  const text = members.filter(Boolean).join('&')
   return { fields: ['content-type', 'application/x-www-form-urlencoded'], text }
 }
 

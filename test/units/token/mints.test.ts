@@ -334,6 +334,15 @@ describe('a 401', () => {
     for (const org of orgs(4, 'cold')) world.mint(org)
     await advance(70_000)
     expect(await lasting('a'), 'Orgs that never had a token may not be linked').toBe(false)
+    mints.resume()
+    for (let i = 0; i < 8; i += 1) await renew('b', fails(DOWN))
+    expect(await lasting('a', 'a'), 'nor is an endpoint that fails').toBe(false)
+    await renew('b')
+    expect(mints.isAppRevoked).toBe(true)
+    await advance(300_001)
+    await renew('b')
+    await renew('a')
+    expect(mints.isAppRevoked, 'after five quiet minutes, it begins anew').toBe(false)
   })
 
   test('once another answer came, it pauses its Org alone; a new secret ends that, and no other pause', async () => {
@@ -464,6 +473,17 @@ describe('turns', () => {
     }
     return { endpoint, obtain }
   }
+
+  test('a renewal goes after a request, though the requester of that had more calls', async () => {
+    const world = new World({ mintRate: 1 })
+    const busy = {}
+    const [first, second, third] = ['a', 'b', 'c'].map((org) => world.mint(org, { awaitedBy: () => busy }))
+    const renewal = world.mint('ahead', { reason: 'refresh', awaitedBy: () => undefined })
+    await advance(2_300)
+    expect([first, second, third, renewal].map((each) => each?.code)).toEqual(['ok', 'ok', 'ok', undefined])
+    await advance(1_100)
+    expect([renewal.code, vi.getTimerCount()], 'and no timer is left').toEqual(['ok', 0])
+  })
 
   test('renewals for which nobody waits go after requests that wait', async () => {
     const { endpoint, obtain } = renewing(240)

@@ -76,6 +76,14 @@ describe('the proof of the App', () => {
     })
   })
 
+  test('form alone: its two members are the content', async () => {
+    const { text } = await requestOf(
+      settingsOf('/v2/orgs/{orgId}/access'),
+      new AppKey('app', new Secret('s'), { auth: 'form' }),
+    )
+    expect(text).toBe('client_id=app&client_secret=s')
+  })
+
   const KEYS: readonly (readonly [
     string,
     { readonly privateKey: KeyObject; readonly publicKey: KeyObject },
