@@ -363,25 +363,6 @@ describe('a 401', () => {
 })
 
 describe('the trouble of some is not that of others', () => {
-  test.each<[string, Behaviour]>([
-    ['401', fails(REJECTED)],
-    ['404', fails(REFUSED)],
-    ['429', fails(LIMITED)],
-    ['500', fails(DOWN)],
-    ['hanging', HANGS],
-  ])('two Orgs that are answered %s, polled, from the start on: each good Org gets a token', async (_, behaviour) => {
-    const world = new World({ mintRate: 100 })
-    world.endpoint.behave = (org) => (org.startsWith('bad') ? { ms: 20, ...behaviour } : { ms: 20 })
-    const polling = world.poll(['bad-0', 'bad-1'], 30_000)
-    for (let i = 0; i < 100; i += 1) {
-      const good = world.mint(`good-${i}`)
-      await advance(250)
-      if (good.code === undefined) await advance(1_000)
-      expect(good).toMatchObject({ code: 'ok' })
-    }
-    await polling
-  })
-
   test('forty Orgs hang: they hold all places for four seconds, and later half of them', async () => {
     const world = new World()
     world.endpoint.behave = (org) => (org.startsWith('hangs') ? HANGS : { ms: 30 })
@@ -483,16 +464,6 @@ describe('turns', () => {
     expect([first, second, third, renewal].map((each) => each?.code)).toEqual(['ok', 'ok', 'ok', undefined])
     await advance(1_100)
     expect([renewal.code, vi.getTimerCount()], 'and no timer is left').toEqual(['ok', 0])
-  })
-
-  test('renewals for which nobody waits go after requests that wait', async () => {
-    const { endpoint, obtain } = renewing(240)
-    await advance(1_000)
-    const waiting = obtain(orgs(34, 'new'))
-    await advance(8_000)
-    expect(waiting).toHaveLength(34)
-    expect(Math.max(...waiting)).toBeLessThanOrEqual(1_000 + 35 * 110)
-    expect(endpoint.calls.length, 'and fill the rest').toBeGreaterThan(75)
   })
 
   test('a renewal that a request joins goes first, and by the share of its requester', async () => {
