@@ -300,11 +300,7 @@ export class Org {
 
   /** A row of other answers rejects the token. */
   get hasLongRow(): boolean {
-    return this.#learnsStatuses && this.#row >= LONG_ROW
-  }
-
-  get #learnsStatuses(): boolean {
-    return this.#rules.rejectedStatuses === undefined
+    return this.#rules.rejectedStatuses === undefined && this.#row >= LONG_ROW
   }
 
   /** A rejection may cause a mint, or join one. */
@@ -343,7 +339,7 @@ export class Org {
       const rows = this.#helped?.status === rowStatus ? this.#helped.rows : 0
       this.#helped = { status: rowStatus, rows: rows + 1 }
     }
-    if (this.#learnsStatuses && status !== 0 && status !== 401) this.learnedStatus = status
+    if (this.#rules.rejectedStatuses === undefined && status !== 0 && status !== 401) this.learnedStatus = status
   }
 
   #noteUselessMint({ token, rowStatus }: Cause): void {

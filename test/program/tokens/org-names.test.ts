@@ -139,6 +139,8 @@ test('a minter has the ids, and its sidecars know the names alone', async () => 
   const sidecar = await startSidecar(service, minter)
   expect([await send(sidecar, 'acme'), lastOrg(service)]).toEqual([200, '4711'])
   expect([await send(sidecar, '4711'), mintsOf(service)]).toEqual(['org_not_allowed', ['4711']])
+  await sidecar.app.reload()
+  expect(sidecar.output, 'it has no secret to read again').not.toContain('secret file')
 })
 
 test.skipIf(lacks('redis-server'))('a fleet shares the tokens of a name only where it has the same id', async () => {
