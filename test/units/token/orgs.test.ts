@@ -280,6 +280,19 @@ describe('purging', () => {
     expect(orgs.tokenCount).toBe(0)
   })
 
+  test('a mint that a purge overtakes is not taken for the next one', async () => {
+    const { orgs, source, obtain } = setUp()
+    const before = obtain()
+    const [mint] = source.mints
+    orgs.purge(ACME)
+    const after = obtain()
+    await mint?.issue()
+    await before
+    expect(orgs.tokenCount).toBe(0)
+    const token = await source.last.issue()
+    expect([(await after).token, await obtain()]).toEqual([token, { token, result: 'hit' }])
+  })
+
   test('a request whose token was purged, and then rejected, is repeated with a new one', async () => {
     const { orgs, source, clock, request, obtain } = setUp()
     const asked = request()
