@@ -34,7 +34,6 @@ export function judgeConnections(stage: Stage): void {
     judgeResent(stage, all)
   }
   for (const outcome of stage.outcomes()) judgeSilence(stage, outcome)
-  judgeStatedIdle(stage)
   judgeCalls(stage)
 }
 
@@ -54,16 +53,6 @@ function judgeResent({ story, violate }: Stage, [first, ...again]: readonly Atte
   const { plan, isAccepted } = first
   if (!isAccepted && plan.method !== 'GET' && plan.method !== 'HEAD')
     violate('nothing is carried out twice', `${plan.id} ${plan.method}, behind ${story.tokens.rejectsWith}`)
-}
-
-/** A connection is not used in the last second for which the service says that it keeps it. */
-function judgeStatedIdle(stage: Stage): void {
-  const { tellsIdle, idleMs } = stage.story.service
-  if (!tellsIdle || stage.story.stalls.length > 0) return
-  const mostMs = Math.max(0, Math.floor(idleMs / 1_000) * 1_000 - 1_000) + roundTripMs(stage) + 100
-  for (const { plan, isReused, waitedMs } of stage.service.attempts)
-    if (isReused && waitedMs > mostMs)
-      stage.violate('a connection about to close is not used', `${plan.id}: idle for ${waitedMs.toFixed(0)} ms`)
 }
 
 /** Of the ground whose endpoint is in trouble, or whose clients leave. */

@@ -189,7 +189,7 @@ export function oddParts(ground: OddGround, author: GroundAuthor): Parts {
         tokens: author.lives(2, random.between(1_000, 3_000)),
         clients: author.each(4, () =>
           client(
-            30,
+            12,
             () => ({
               rejection: {
                 sends: random.pick([0, 9, random.whole(1, 300_000)]),

@@ -136,7 +136,7 @@ export const OWN = [
     family: 'fleet',
     edits: [
       ['fleet/fleet.ts', "replaces === undefined ? '' : this.#keys.markOf(shared, replaces.reveal())", "''"],
-      ['fleet/fleet.ts', ', options.replaces?.mintedAt ?? none)', ')'],
+      ['fleet/fleet.ts', ', options.replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)', ')'],
     ],
   },
 ]

@@ -43,7 +43,7 @@ export interface Attempt {
   isBroken: boolean
   /** Its connection had carried a request before. */
   readonly isReused: boolean
-  /** For so long its connection was open, or idle, when it came. */
+  /** For so long its connection was open when it came. */
   readonly waitedMs: number
   /** Its connection has ended. */
   goneAt: number
@@ -152,12 +152,11 @@ class ServiceConnection {
   #strayAt: number | undefined
   /** It reads no further request. */
   #isClosing = false
-  /** It was opened, or has answered. */
-  #freeSince: number
+  readonly #openedAt: number
 
   constructor(service: Service, endpoint: Endpoint) {
     this.#service = service
-    this.#freeSince = service.world.now
+    this.#openedAt = service.world.now
     this.#reader = new MessageReader(
       {
         head: (head) => this.#head(head),
@@ -318,7 +317,7 @@ class ServiceConnection {
       answeredAt: Number.POSITIVE_INFINITY,
       isBroken: false,
       isReused: this.#requests > 1,
-      waitedMs: world.now - this.#freeSince,
+      waitedMs: world.now - this.#openedAt,
       goneAt: Number.POSITIVE_INFINITY,
     }
     this.#attempt = attempt
@@ -506,7 +505,6 @@ class ServiceConnection {
   #answered(): void {
     this.#hasRequest = false
     this.#respond = undefined
-    this.#freeSince = this.#service.world.now
     this.#mayGoOn()
   }
 
