@@ -30,6 +30,7 @@ const LEASE_SHARE = 4 / 5
 const WAIT_SHARE = 9 / 10
 /** Jittered by half of it. */
 const POLL_MS = 100
+const RELEASE_AGAIN_MS = 250
 /** A token that states no end stays in the store for this time. */
 const MAX_SPAN_MS = 24 * 3_600_000
 const MAX_PURGED = 10_000
@@ -47,6 +48,8 @@ interface SharedMint {
   readonly except: string
   /** How far the store's clock is ahead of the monotonic one, or a little less. Undefined until it has answered. */
   storeAheadMs: number | undefined
+  /** The store was asked for it, and may not have answered yet. */
+  mayHaveLease: boolean
 }
 
 /** What is sealed. The life begins at the mint; it is null if none is stated, as JSON writes `Infinity`. */
@@ -61,6 +64,7 @@ export class Fleet {
   readonly #purgedAt = new LRUCache<OrgId, number>({ max: MAX_PURGED })
   #allPurgedAt = Number.NEGATIVE_INFINITY
   #keys: FleetKeys
+  #isClosing = false
   readonly #leaseMs: number
 
   constructor(options: FleetOptions) {
@@ -107,6 +111,7 @@ export class Fleet {
 
   /** Resolves when everything for the other replicas was sent or given up. */
   async close(): Promise<void> {
+    this.#isClosing = true
     await Promise.all(this.#behind)
     this.store.close()
   }
@@ -123,6 +128,7 @@ export class Fleet {
       owner: randomBytes(12).toString('base64url'),
       except: replaces === undefined ? '' : this.#keys.markOf(shared, replaces.reveal()),
       storeAheadMs: undefined,
+      mayHaveLease: false,
     }
     const startedAt = clock.runningTime()
     for (;;) {
@@ -142,6 +148,7 @@ export class Fleet {
     // An older token was purged, or is no younger than the one to be replaced.
     const bornAfter = Math.max(this.#lastPurgeOf(org), options.replaces?.mintedAt ?? Number.NEGATIVE_INFINITY)
     const maxAgeMs = Math.ceil(Math.min(MAX_SPAN_MS, askedAt - bornAfter))
+    if (this.store.status.state !== 'lost') mint.mayHaveLease = true
     const reply = await this.store.ask(CLAIM, name, [owner, `${this.#leaseMs}`, `${maxAgeMs}`, except])
     if (reply.kind === 'error') return 'mint'
     mint.storeAheadMs = reply.storeTimeMs - clock.now()
@@ -194,12 +201,21 @@ export class Fleet {
       mintedAtMs,
       sealed: keys.seal(shared, JSON.stringify(content)),
     })
-    this.#runBehind(this.store.ask(PUBLISH, keys.nameOf(shared), [owner, value, String(restMs)]))
+    const published = this.store.ask(PUBLISH, keys.nameOf(shared), [owner, value, String(restMs)])
+    this.#runBehind(published.then(({ kind }) => (kind === 'error' ? this.#giveBack(mint) : undefined)))
   }
 
-  /** A lease that a store gave without an answer ends by itself. */
-  #release({ keys, shared, owner, storeAheadMs }: SharedMint): void {
-    if (storeAheadMs !== undefined) this.#runBehind(this.store.ask(RELEASE, keys.nameOf(shared), [owner]))
+  #release(mint: SharedMint): void {
+    this.#runBehind(this.#giveBack(mint))
+  }
+
+  /** Until the store has answered: it may give the lease late, and then others wait though nobody mints. */
+  async #giveBack({ keys, shared, owner, mayHaveLease }: SharedMint): Promise<void> {
+    while (mayHaveLease) {
+      const { kind } = await this.store.ask(RELEASE, keys.nameOf(shared), [owner])
+      if (kind !== 'error' || this.#isClosing) return
+      await clock.sleep(RELEASE_AGAIN_MS)
+    }
   }
 
   #lastPurgeOf(org: OrgId): number {

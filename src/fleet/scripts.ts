@@ -56,7 +56,7 @@ end`
 
 /**
  * KEYS token, lease. ARGV owner; in ms its lease, which is the longest of another that counts, and the age at which a token is no
- * answer; the mark of one that is none.
+ * answer; the mark of one that is none. The lease of another is written as it is: nobody can tell a store that takes no writes.
  */
 export const CLAIM: Script<ClaimReply> = {
   operation: 'claim',
@@ -67,7 +67,10 @@ local value = read(KEYS[1], ${MAX_TOKEN_BYTES})
 local isOther = value and string.sub(value, 1, ${MARK_LENGTH}) ~= ARGV[4]
 if isOther and mintedAt(value) and now - mintedAt(value) < tonumber(ARGV[3]) then return {'token', now, value} end
 local owner, rest = read(KEYS[2], ${MAX_LEASE_BYTES})
-if owner and owner ~= ARGV[1] and rest <= tonumber(ARGV[2]) then return {'held', now, rest} end
+if owner and owner ~= ARGV[1] and rest <= tonumber(ARGV[2]) then
+  redis.call('SET', KEYS[2], owner, 'PX', math.max(rest, 1))
+  return {'held', now, rest}
+end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {'acquired', now}`,
   parse: (reply) => {

@@ -58,6 +58,8 @@ const BACK_MS = 5_000
 const PAUSE_MS = 10_000
 /** Each replica has read the new secret, and the service ends the one before. */
 const ROTATION_MS = 3_500
+/** A stated end has whole seconds of a date. */
+const ROUNDED_MS = 1_000
 /** For packets, turns and polls. */
 const SLACK_MS = 500
 /** With a token at hand; with a mint, and the store in trouble. */
@@ -87,6 +89,7 @@ export function fleetStory(seed: number): FleetStory {
   const replicas = random.whole(2, 3)
   const hasOther = random.chance(0.2)
   const isBurst = random.chance(0.5)
+  const isSlow = random.chance(0.5)
   let lastId = 0
   const client = (replica: number, org: number) => ({
     at: BEGINS_MS + random.between(0, isBurst ? 20 : 2_000),
@@ -106,12 +109,24 @@ export function fleetStory(seed: number): FleetStory {
   }
   const replica = () => random.whole(0, replicas - 1)
   const org = () => random.whole(0, ORGS - 1)
+  // The first, and perhaps one behind it.
+  const store = some(0.7, 2, () => ({ ...span(9_000), kind: random.pick(KINDS) })).filter(
+    ({ from }, i, [first]) => i === 0 || from > (first?.to ?? 0),
+  )
+  /** Often while the store falls ill, or shortly behind that. */
+  const step = () => {
+    const { from, to } = store[0] ?? { from: at(), to: at() }
+    return random.chance(0.5)
+      ? at()
+      : Math.max(0, Math.max(0, random.pick([from - random.between(-50, 600), to + random.between(0, 2_000)])))
+  }
   return {
     ...base,
     profile: 'a fleet',
     limits: {
       ...base.limits,
-      mintTimeoutMs: random.pick([2_000, 10_000]),
+      // Behind the lease of a dead replica, a fifth of it must do.
+      mintTimeoutMs: isSlow ? 10_000 : random.pick([2_000, 10_000]),
       settleTimeMs: random.pick([0, 500]),
     },
     tokens: {
@@ -119,7 +134,7 @@ export function fleetStory(seed: number): FleetStory {
       livesMs: Array(ORGS).fill(random.chance(0.4) ? random.between(4_000, 15_000) : HOUR_MS),
       isStated: random.chance(0.8),
       hasOneLive: !hasOther && random.chance(0.4),
-      answerMs: random.pick([base.tokens.answerMs, [100, 600] as const]),
+      answerMs: isSlow ? [100, 600] : base.tokens.answerMs,
       troubles: some(0.15, 1, () => ({ ...span(6_000), kind: random.pick(['hang', 'error', 'cut'] as const) })),
     },
     clients: Array.from({ length: replicas * ORGS }, (_, i) => client(i % replicas, Math.floor(i / replicas))),
@@ -127,14 +142,11 @@ export function fleetStory(seed: number): FleetStory {
     timeoutMs: random.pick([50, 100, 200]),
     storeAheadMs: random.pick([0, 0, -HOUR_MS, HOUR_MS]),
     hasOther,
-    // The first, and perhaps one behind it.
-    store: some(0.7, 2, () => ({ ...span(9_000), kind: random.pick(KINDS) })).filter(
-      ({ from }, i, [first]) => i === 0 || from > (first?.to ?? 0),
-    ),
+    store,
     losses: some(0.3, 3, () => ({ at: at(), what: random.pick(['connections', '', ':t', ':l'] as const) })),
     operator: [
-      ...some(0.6, 4, () => ({ at: at(), what: 'purge' as const, replica: replica(), org: org() })),
-      ...some(0.6, 4, () => ({ at: at(), what: 'revoke' as const, org: org() })),
+      ...some(0.6, 4, () => ({ at: step(), what: 'purge' as const, replica: replica(), org: org() })),
+      ...some(0.6, 4, () => ({ at: step(), what: 'revoke' as const, org: org() })),
       ...some(0.2, 1, () => ({
         at: at(),
         what: 'rotate' as const,
@@ -397,7 +409,7 @@ function judgeRequest(stage: FleetStage, { plan, startedAt, endedAt, status, cod
   )
   const isHeld =
     last?.token !== undefined &&
-    goodUntil(stage, last.token) > endedAt + 200 &&
+    goodUntil(stage, last.token) > endedAt + SLACK_MS + ROUNDED_MS &&
     !isDisturbed(story, replica, last.at, startedAt) &&
     !wasPurged(story, plan.org, last.at - SLACK_MS, endedAt)
   if (!isHeld && isEndpointIll(story, startedAt - mintTimeoutMs, endedAt)) return
@@ -432,7 +444,7 @@ function judgeMints(stage: FleetStage): void {
     )
       continue
     const lifeMs = held.endsAt - held.issuedAt
-    if (goodUntil(stage, held) > at + lifeMs / 5)
+    if (goodUntil(stage, held) > at + lifeMs / 5 + ROUNDED_MS)
       violate('a token serves all replicas', `${told}, who could have ${held.value}`)
   }
 }
@@ -463,6 +475,8 @@ function judgePurges({ service, story, violate }: FleetStage): void {
       const replica = replicaOf(plan.id)
       const told = `${plan.id} has ${token?.value} at ${at.toFixed(0)}, from before the purge at ${step.at.toFixed(0)}`
       if (isDisturbed(story, replica, step.at, at)) continue
+      // Who stands still reads late what came long ago.
+      if (token !== undefined && isDisturbed(story, callerOf(token.by), token.calledAt, step.at)) continue
       if (isOfIt(replica)) {
         if (at > step.at + SLACK_MS && at < endAt) violate('a purge forgets', told)
         continue

@@ -67,7 +67,10 @@ export class StoreModel {
     if (isOther && now - mintedAt(value) < Number(maxAgeMs)) return ['token', now, value]
     const lease = this.#read(leaseKey, now)
     const restMs = (lease?.endsAt ?? 0) - now
-    if (lease !== undefined && lease.value !== owner && restMs <= Number(leaseMs)) return ['held', now, restMs]
+    if (lease !== undefined && lease.value !== owner && restMs <= Number(leaseMs)) {
+      this.#set(leaseKey, lease.value, now + Math.max(restMs, 1))
+      return ['held', now, restMs]
+    }
     this.#set(leaseKey, owner, now + Number(leaseMs))
     return ['acquired', now]
   }

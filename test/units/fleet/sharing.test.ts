@@ -200,6 +200,47 @@ describe.skipIf(lacks('redis-server'))('a mint that is slow', () => {
   })
 })
 
+describe.skipIf(lacks('redis-server'))('nobody waits for a lease for which nobody mints:', () => {
+  /** A lease would last for 48 s. */
+  const mintTimeoutMs = 60_000
+
+  test('the store gave it too late', async () => {
+    await using replicas = await Replica.start(1, server.port, endpoint, { mintTimeoutMs, timeoutMs: 100 })
+    await server.cli('client', 'pause', '700', 'all')
+    expect(await replicas[0]!.text('acme')).toBe('acme.1')
+    // Behind the claim that was paused.
+    await server.cli('ping')
+    await untilFree()
+  })
+
+  test('the connection ended meanwhile', async () => {
+    endpoint.gate = new Gate()
+    await using replicas = await Replica.start(1, server.port, endpoint, { mintTimeoutMs })
+    const minted = replicas[0]!.mint('acme')
+    await untilHeld()
+    await server.cli('client', 'kill', 'type', 'normal')
+    await eventually(() => replicas[0]!.told.lost.length > 0 || undefined, 'the loss of the store')
+    endpoint.gate.open()
+    await minted
+    await untilFree()
+  })
+
+  test('the store takes no writes, so that nobody can give it back', async () => {
+    endpoint.gate = new Gate()
+    await using replicas = await Replica.start(2, server.port, endpoint, { mintTimeoutMs })
+    const [one, two] = replicas
+    const minted = one!.mint('acme')
+    await untilHeld()
+    await server.cli('replicaof', '127.0.0.1', '1')
+    const other = two!.mint('acme')
+    await eventually(() => endpoint.calls.length === 2 || undefined, 'the mint of the other')
+    endpoint.gate.open()
+    await Promise.all([minted, other])
+    await server.cli('replicaof', 'no', 'one')
+    await untilFree()
+  })
+})
+
 describe.skipIf(lacks('redis-server'))('the end of a replica', () => {
   test('waits until its token is published', async () => {
     endpoint.gate = new Gate()
