@@ -101,9 +101,14 @@ export class ClientContent implements ContentSource {
     return whole
   }
 
-  /** True if all of it is kept, or will be when the client has sent the rest of a small declared length; or if none has come. */
+  /** True if all of it is kept, or will be when it has come; or if none has come. */
   get isRepeatable(): boolean {
-    return this.#isWithheld || (this.#isKept && (this.isComplete || this.#length !== undefined))
+    return this.#isWithheld || this.staysRepeatable
+  }
+
+  /** True if all of it is kept, or will be when the client has sent the rest of a small declared length. */
+  get staysRepeatable(): boolean {
+    return this.#isKept && (this.isComplete || this.#length !== undefined)
   }
 
   /** True if it is the client's turn to send. */

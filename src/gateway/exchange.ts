@@ -175,6 +175,10 @@ export class Exchange implements RequestInProgress, AttemptSink, TokenUser, Name
     return this.#content?.isRepeatable !== false
   }
 
+  get staysKept(): boolean {
+    return this.#content?.staysRepeatable !== false
+  }
+
   get isSafe(): boolean {
     return this.#request.method === 'GET' || this.#request.method === 'HEAD'
   }

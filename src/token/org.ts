@@ -28,6 +28,8 @@ export interface TokenRules {
 export interface Repeatability {
   /** The proxy holds all of its content, or none has come yet. */
   readonly isKept: boolean
+  /** It will hold all of the content when that has come. False for much that has not come yet. */
+  readonly staysKept: boolean
   /** GET or HEAD. */
   readonly isSafe: boolean
 }
@@ -183,11 +185,11 @@ export class Org {
     if (ageMs >= current.statedLifeMs) return { wait: 'mint', reason: 'expired' }
     const { former } = this
     if (former !== undefined && this.#hasKnownEnd(former)) return former
-    if (!request.isKept) {
+    if (!request.staysKept) {
       const { settleTimeMs } = this.#rules
       if (this.#doubt?.by === 'young' && ageMs < settleTimeMs) return { wait: 'until', at: now + settleTimeMs - ageMs }
       if (this.isBeingReplaced) return { wait: 'mint', reason: 'rejected' }
-      if (this.#isUnused(current, ageMs, now)) return { wait: 'mint', reason: 'expired' }
+      if (!request.isKept && this.#isUnused(current, ageMs, now)) return { wait: 'mint', reason: 'expired' }
     }
     if (this.#isDoubtfulFor(request) && this.mayMint) return { wait: 'mint', reason: 'rejected' }
     const isOver = ageMs >= this.#lifetimeMs && ageMs >= this.#renewAgeMs
@@ -244,14 +246,14 @@ export class Org {
   }
 
   /** The token is in doubt for this request, which waits for a new one. */
-  #isDoubtfulFor({ isKept, isSafe }: Repeatability): boolean {
+  #isDoubtfulFor({ staysKept, isSafe }: Repeatability): boolean {
     switch (this.#doubt?.by) {
       case 'row':
         return true
       case 'not safe':
-        return !isKept || !isSafe
+        return !staysKept || !isSafe
       case 'not kept':
-        return !isKept
+        return !staysKept
       default:
         return false
     }

@@ -159,3 +159,22 @@ test('a rejection that stalls before its mint has ended waits for the mint', asy
   gate.open()
   expect((await answer).content.toString()).toBe('/v2/x')
 })
+
+// curl sends `Expect` with each large upload, and the content without a 100 a second later.
+test('large uploads with Expect, which the service reads to the end: one gets the 401, the next a new token', async () => {
+  const late: OriginScript = async (seen) => {
+    await seen.ended
+    return { status: 401 }
+  }
+  await using service = await startStrictService(late)
+  await using proxy = await startWithDeadToken(service)
+  const statuses: number[] = []
+  for (let i = 0; i < 2; i++) {
+    const lines = head('POST /v2/up HTTP/1.1', HOST, 'X-Org-Id: acme', 'Content-Length: 200000', 'Expect: 100-continue')
+    await using client = await RawClient.sending(proxy.port, lines)
+    expect((await client.nextHead('POST')).status).toBe(100)
+    client.send(Buffer.alloc(200_000))
+    statuses.push((await client.response('POST')).status)
+  }
+  expect(statuses).toEqual([401, 200])
+})

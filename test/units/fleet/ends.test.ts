@@ -58,7 +58,7 @@ test.each([
   const anyOrg = () => `org-${random.integer(1, ORGS)}` as OrgId
   const next = () => {
     const isKept = !isSingle || random.next() >= 0.05
-    const answer = throughOrgs(random.pick(replicas), anyOrg(), { isKept, isSafe: true }, send)
+    const answer = throughOrgs(random.pick(replicas), anyOrg(), { isKept, staysKept: isKept, isSafe: true }, send)
     if (isKept) answer.then((status) => statuses.add(status))
     world.after((1_000 / perSecond) * (0.5 + random.next()), next)
   }

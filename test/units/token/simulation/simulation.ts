@@ -240,7 +240,7 @@ function proxyOver(world: World, service: TokenService, random: Random): Send {
     const send = async (token: AccessToken) => ({
       status: await exchange(world, service, names.get(token) ?? '', isForbidden),
     })
-    return throughOrgs(orgs, `org-${org}` as OrgId, { isKept, isSafe: method === 'GET' }, send)
+    return throughOrgs(orgs, `org-${org}` as OrgId, { isKept, staysKept: isKept, isSafe: method === 'GET' }, send)
   }
 }
 
@@ -250,7 +250,7 @@ interface ServiceAnswer {
 }
 
 /** A request with its record, as far as its token needs them. */
-export function tokenUser(repeatability: Repeatability = { isKept: true, isSafe: true }) {
+export function tokenUser(repeatability: Repeatability = { isKept: true, staysKept: true, isSafe: true }) {
   const record: TokenUser['record'] = { token: 'none', rejection: undefined, isRepeated: false }
   return { ...repeatability, record, isOver: false }
 }

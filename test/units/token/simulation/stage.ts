@@ -101,7 +101,8 @@ export class Stage {
     const note = (outcome: RejectionOutcome | undefined) => {
       if (outcome !== undefined) this.outcomes.push(outcome)
     }
-    const repeatability = { isKept: !isLarge, isSafe: method === 'GET' || method === 'HEAD' }
+    const isSafe = method === 'GET' || method === 'HEAD'
+    const repeatability = { isKept: !isLarge, staysKept: !isLarge, isSafe }
     return throughOrgs(this.orgs, org, repeatability, send, note).catch((error: unknown) =>
       error instanceof TokenError ? error.code : String(error),
     )
