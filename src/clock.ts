@@ -25,8 +25,8 @@ export const random = (): number => Math.random()
 let pulse: { readonly ms: number; due: number } | undefined
 
 /**
- * Monotonic milliseconds, without those for which the process stood still: for the silence of others. What has arrived meanwhile may be
- * read before any timer fires.
+ * Monotonic milliseconds, without those for which the process stood still: for the silence of others. Asked also when sockets
+ * are read before any timer has fired.
  */
 export function runningTime(): number {
   if (pulse !== undefined) noteStandstill(pulse.due)

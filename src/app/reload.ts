@@ -1,6 +1,6 @@
 /**
- * Takes over a changed configuration while the program runs: on SIGHUP at once, and when one of its files has changed and all of
- * them have stood unchanged for one look. The settings file is taken over as a whole, or not at all, and every problem is
+ * Takes over a changed configuration while the program runs: on SIGHUP at once, and when one of its files has changed and none of
+ * them has changed between two looks. The settings file is taken over as a whole, or not at all, and every problem is
  * logged. The files that the settings name do not wait for it: a mistake there must not stop the rotation of certificates.
  */
 

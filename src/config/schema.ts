@@ -387,7 +387,7 @@ const traces = group('Spans for OpenTelemetry; off unless `endpoint` is set.', {
   ),
 })
 
-const shutdown = group('What happens after SIGTERM or SIGINT.', {
+const shutdown = group('What happens after SIGTERM, SIGINT or SIGQUIT.', {
   delayMs: duration('0s', '0s').describe(
     'How long `/readyz` fails before the listener closes, so that load balancers notice.',
   ),

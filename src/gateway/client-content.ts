@@ -27,7 +27,7 @@ export class RepeatMemory {
     return bytes
   }
 
-  /** Returns false if there is no room. No holder may have more than it leaves for others, so that one alone cannot take all. */
+  /** Returns false if there is no room. A holder may have at most as much as stays free, so that one alone cannot take all. */
   hold(holder: unknown, bytes: number): boolean {
     const held = (this.#heldBy.get(holder) ?? 0) + bytes
     this.#freeBytes -= bytes
@@ -56,7 +56,7 @@ export class ClientContent implements ContentSource {
   readonly #holder: unknown
   /** Of the memory. */
   #heldBytes = 0
-  /** All that is kept or, if it is not kept, all that came before it went out. */
+  /** If the content is kept, all of it that has come. Otherwise, what has not gone out. */
   readonly #here = new Pieces()
   /** False if there is no room for the content, or no repeat will come. */
   #isKept: boolean
@@ -66,7 +66,7 @@ export class ClientContent implements ContentSource {
   #isUninvited: boolean
   /** It was handed out, in one piece or as a stream. */
   #isTaken = false
-  /** What was here has gone out, and what comes goes to the writer, if there is one. */
+  /** What was here was handed over. What comes goes to the writer, if there is one. */
   #isGone = false
   #writer: ContentWriter | undefined
   #isPaused = false

@@ -138,7 +138,7 @@ export function wasNotKept({ rejection, status }: RequestRecord): boolean {
 }
 
 /**
- * While a connection had the request: to its response head, or to its failure. If the service has not answered the last time, until then.
+ * While a connection had the request: to its response head, or to its failure. If the service has not answered yet, to `until`.
  * Monotonic milliseconds.
  */
 export function waitedForServiceMs({ carriedAt, respondedAt, waitedMs }: RequestRecord, until: number): number {

@@ -17,7 +17,7 @@ import {
 const END_MS = 10_000
 /** Between two looks at a tunnel of which one side has ended, or takes less than the other sends. */
 const LOOK_MS = 1_000
-/** A side that ends with the other needs less. */
+/** A tunnel of which one side has ended for longer has a warning. */
 const LEAVING_MS = 2_000
 
 /** A side of a tunnel, and the bytes that have come from it already. */
@@ -175,7 +175,7 @@ class Side {
   /** It has sent. */
   bytes = 0
   /**
-   * A side may send its last frame, and close without reading the rest. The rest is dropped, and the side is read to its end.
+   * It reads no more: a side may send its last frame, and close. What is left for it is dropped, and we read it to its end.
    */
   #takesNoMore = false
   /** Of the bytes for it, the system had taken so many at the last look. */

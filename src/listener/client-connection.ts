@@ -269,7 +269,7 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   /**
-   * Bytes behind a request that is still in progress. A request that comes when all of the response is here is served next. One
+   * Bytes behind a request that is still in progress. A request that comes when we have all of the response, though it is not all sent, is served next. One
    * that comes earlier, or together with the request before it, is not answered: the connection closes behind the response
    * (RFC 9112 §9.3.2 lets the client repeat it).
    */
@@ -465,7 +465,7 @@ export class ClientConnection implements Client, RequestEvents {
       this.#enter(LINGERING)
       this.socket.destroySoon()
     } else if (state.name === 'serving') {
-      // The response before it has promised that the next request will be answered. That is the last one then.
+      // The response before it has promised that the next request will be answered. The held request is then the last.
       const holdsNext = state.held !== undefined && this.response.isComplete && !isBlank(state.held.joined())
       if (!holdsNext) this.#closeBehindResponse(state)
     } else if (state.name !== 'lingering' && state.name !== 'closed' && this.#parser.isBetweenMessages) this.#linger()

@@ -84,7 +84,7 @@ export class LastWrites {
 export class ClientResponse {
   readonly #connection: ResponseCarrier
   readonly #socket: Socket
-  /** False if the connection closes behind this response. Decided when its head is written, unless it is set before. */
+  /** False if the connection closes behind this response. May be set before the head is written; then it is decided. */
   keepsAlive = true
   /** True once a byte of it may have reached the client. */
   hasStarted = false

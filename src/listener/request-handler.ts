@@ -80,7 +80,7 @@ export interface Client extends Peer {
   readonly isFinishing: boolean
   /**
    * The connection becomes a tunnel. Its bytes, `firstBytes` before all others, are read by whoever gets the socket. `carrier` is the
-   * TCP socket beneath it. Undefined behind `finish`: the proxy stops, or its caller is one no more.
+   * TCP socket beneath it. Undefined behind `finish`: the proxy stops, or its caller has lost its identity.
    */
   startTunnel():
     | { readonly socket: Socket; readonly carrier: Socket; readonly firstBytes: Buffer | undefined }

@@ -10,7 +10,7 @@ export interface AttemptSink {
   /** It waits for a connection. */
   queued?(): void
   /**
-   * A connection has the attempt: what it waits for now, it waits for the service. Told again when a token has come that it awaited
+   * A connection has the attempt: from now on its wait counts as the service's. Told again when a token has come that it awaited
    * there, and when it goes to another connection, unsent.
    */
   carried?(attempt: Attempt): void
@@ -90,7 +90,7 @@ export class Attempt {
   content: Buffer | ContentSource | undefined
   /** Undefined before the attempt is dispatched and after it has ended. */
   holder: AttemptHolder | AttemptConnection | undefined
-  /** When it had to wait, as if it had waited all the time: running time. */
+  /** When its wait began, put back by the time that it had waited before: running time. */
   queuedAt = 0
   /** So long it has waited for connections before. */
   queuedMs = 0

@@ -102,7 +102,7 @@ class Receiving {
   contentBytes = 0
   /** The sink wants no more content for now. */
   isPaused = false
-  /** While it is held: what was read, of which nothing from `restAt` on was told. Node has another buffer for the next read. */
+  /** While it is held: what was read, of which nothing from `restAt` on was told. The buffer is ours until then: Node reads into another one. */
   rest: Buffer | undefined
   restAt = 0
 
@@ -168,7 +168,7 @@ export class Connection implements AttemptConnection, ResponseEvents {
   readonly retiresAt: number
   /** Monotonic milliseconds. The pool sets it while the connection is free. */
   expiresAt = 0
-  /** What `check` has seen. Undefined: time begins at the next `check`. */
+  /** What `check` has seen. Undefined: the limit begins anew at the next `check`. */
   #progress: number | undefined
   /** When `check` has first seen it: running time. */
   #progressedAt = 0

@@ -70,9 +70,9 @@ export class Connector {
   }
 
   /**
-   * Calls `done` once. What is read goes to `reader`. Where there is none, and where `done` gets the `carrier` of TLS, the socket is
-   * a stream like any other: through a proxy, and if the connection `mayBecomeTunnel`. Returns a function that gives up; `done` is
-   * not called then.
+   * Calls `done` once. What is read goes to `reader`. The socket is a stream like any other if there is no reader, behind an outbound
+   * proxy, and under TLS if the connection `mayBecomeTunnel`: then `done` gets the `carrier`, too. Returns a function that gives up;
+   * `done` is not called then.
    */
   open(
     reader: SocketReader | undefined,

@@ -50,8 +50,8 @@ export class AppCredentials {
   }
 
   /**
-   * The key to try after a 401 to all of `tried`, in their order; undefined if there is none. A service may take the new secret
-   * over between the two calls: while it has not accepted that yet, the new one is tried once more.
+   * The key to try after a 401 to all of `tried`, in their order; undefined if there is none. The order is new, former, new: a
+   * service may begin to accept the new secret between the first two calls.
    */
   next(tried: readonly AppKey[]): AppKey | undefined {
     const untried = [this.#latest, this.#former].find((key) => !tried.includes(key) && this.#mayWork(key))

@@ -34,7 +34,7 @@ interface Turn {
   readonly calls: number
 }
 
-/** Calls may run so far ahead of an even pace. The pace is slower in return, so that no second has more than the rate. */
+/** Calls may run so far ahead of an even pace. The pace is slower by as much, so that no second has more than the rate. */
 const BURST_MS = 100
 /** The calls of a requester are counted anew after this time. */
 const COUNTED_MS = 10_000

@@ -25,7 +25,7 @@ const LATEST_CALL = 9 / 10
 const LOWEST_PACE = 1 / 10
 /** Readiness fails for so long after a 401. */
 const REJECTED_MS = 60_000
-/** The App counts as revoked if 401s to Orgs that had a token have lasted so long, until none has come for the other time. */
+/** The App counts as revoked `after` 401s to Orgs that had a token have come for so long, `until` none has come for so long. */
 const REVOKED_MS = { after: 60_000, until: 300_000 } as const
 const OVER_BUDGET = new TokenError(
   'token_endpoint_unavailable',
@@ -125,8 +125,8 @@ export class Mints implements TokenSource {
   }
 
   /**
-   * From the second Org on: one may not be linked. Only for a time, because a proxy that is not ready gets no requests, which may show
-   * that another Org is linked. Nor does a mint show that which the proxy makes again by itself.
+   * From the second Org on, because one may not be linked. Only for a time: a proxy that is not ready gets no requests, and only a
+   * request may show that another Org is linked. A 401 to a mint that the proxy repeats by itself (`warm`) does not prolong it.
    */
   #noteRejected(id: OrgId, error: TokenError, reason: MintReason | undefined): void {
     this.rejection = new TokenError(error.code, error.message, { ...error, retryAfterSeconds: 1 })
@@ -135,12 +135,12 @@ export class Mints implements TokenSource {
     if (!isAgain && rejected.some(({ org }) => org !== id)) this.#rejectedUntil = clock.now() + REJECTED_MS
   }
 
-  /** All calls since the start were answered 401, for two Orgs or more: nobody waits but for one call a second, which tells when that ends. */
+  /** All calls since the start were answered 401, for two Orgs or more: whoever asks gets the error at once. One call a second tells when that ends. */
   get isAppUnknown(): boolean {
     return this.rejection !== undefined && this.#rejectedUntil > 0
   }
 
-  /** The same, for a time: then requests may show again that another Org is linked. */
+  /** The same, for readiness: 60 s at most, as requests may then show that another Org is linked. */
   get isAppRejected(): boolean {
     return this.isAppUnknown && clock.now() < this.#rejectedUntil
   }

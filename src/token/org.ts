@@ -15,7 +15,7 @@ export interface TokenRules {
   readonly settleTimeMs: number
   /** Every token is replaced ahead of this age. Undefined: only stated ends count. */
   readonly lifetimeMs: number | undefined
-  /** The statuses that reject a token. Undefined: 401, and the one that turns out to. */
+  /** The statuses that reject a token. Undefined: 401, and one more that the Org has learned. */
   readonly rejectedStatuses: readonly number[] | undefined
   /** The first pause after a mint that did not help. */
   readonly rejectedCooldownMs: number
@@ -39,7 +39,7 @@ export interface Cause {
   readonly token: AccessToken | undefined
   /** What the request got with the token; 0 if it was not sent with that. */
   readonly status: number
-  /** What the last of a row of requests got that may not be sent again, if this request follows one. */
+  /** If a row of requests that may not be sent again led to the mint: the status that the last of them got. */
   readonly rowStatus?: number | undefined
   readonly at: number
 }
@@ -95,7 +95,7 @@ export type OrgState = 'refused' | 'paused' | 'rejected' | 'minting' | 'young' |
 
 const AHEAD_SHARE = 1 / 10
 const MOST_AHEAD_MS = 30_000
-const LATER_MS = 2_000 // an end that comes later by less, or by less than half a life, is the same: clocks and answers are not that exact
+const LATER_MS = 2_000 // a new end must be later by so much, or by half a life: clocks and answers are not exact
 const SOONEST_RETRY_MS = 100
 const LIFETIME_RETRY_MS = 10_000
 const UNUSED_MS = 300_000
@@ -125,7 +125,7 @@ export class Org {
   rejectedAt = -1 // the first rejection of the current token, until a later request is accepted
   acceptedAt = -1 // when the last accepted request with the current token was sent
   #doubt: { readonly by: DoubtReason; readonly since: number; readonly status?: number | undefined } | undefined
-  #row = 0 // requests whose first answer with the current token was neither accepted nor without meaning,
+  #row = 0 // requests whose first answer with the current token was `rejected` or `other`,
   #rejectedRow = 0 // and of these, those that were rejected
   #renewAgeMs = Number.POSITIVE_INFINITY // from this age on, a request renews the token
   #cause: Cause | undefined // of a mint, until its request is answered
@@ -134,7 +134,7 @@ export class Org {
   #endedYoungAt = Number.NEGATIVE_INFINITY // the last token
   rivalUntil = 0 // seemingly, another proxy mints for this Org, and each new token ends the one before
   learnedStatus: number | undefined // it rejects a token, too, where a GET or HEAD gets it
-  #helped: { readonly status: number; readonly rows: number } | undefined // rows behind which a new token was accepted
+  #helped: { readonly status: number; readonly rows: number } | undefined // so many rows were followed by a new token that was accepted
 
   constructor(id: OrgId, rules: TokenRules, clock: Clock) {
     this.id = id
@@ -169,7 +169,7 @@ export class Org {
     return this.#useless > 1 && this.acceptedAt < 0
   }
 
-  /** It may reject a token where another request than GET or HEAD gets it: nothing but two new tokens that were accepted tells. */
+  /** It may reject a token where another request than GET or HEAD gets it: suspected after two rows that a new token has ended. */
   get suspectedStatus(): number | undefined {
     return this.#helped !== undefined && this.#helped.rows >= 2 ? this.#helped.status : undefined
   }
@@ -225,7 +225,7 @@ export class Org {
     return this.current !== undefined && this.ageMs >= this.current.statedLifeMs
   }
 
-  /** A token for a request whose mint has failed: it has not ended, and was not rejected for such a request. */
+  /** A token for a request whose mint has failed: it has not ended, and is not in doubt for such a request, except by a row. */
   tokenInPlaceOfMint(request: Repeatability): AccessToken | undefined {
     const wasRejected = this.#doubt?.by !== 'row' && this.#isDoubtfulFor(request)
     return wasRejected || this.hasEnded ? undefined : this.current
@@ -282,7 +282,7 @@ export class Org {
     if (isSettled || this.#doubt.by !== 'young') this.#doubt = undefined
   }
 
-  /** A request got its first answer with the current token, which was neither accepted nor without meaning. */
+  /** A request got its first answer with the current token, which was `rejected` or `other`. */
   addToRow(isRejection: boolean): void {
     this.#row += 1
     if (isRejection) this.#rejectedRow += 1
@@ -312,12 +312,12 @@ export class Org {
     return this.#hasEndedAgain || (this.#cause === undefined && this.#clock.now() >= this.#pausedUntil)
   }
 
-  /** A long row of rejections follows an acceptance that is later than the last mint. Other answers may come from what is not there. */
+  /** A long row of rejections follows an acceptance that is later than the last mint. 404 and the like say nothing of the token. */
   get #hasEndedAgain(): boolean {
     return this.#rejectedRow >= LONG_ROW && this.acceptedAt >= 0
   }
 
-  /** Only the request that causes a mint, and joins none, tells whether it helped. `status` is 0 if it was not sent before. */
+  /** The request that causes a mint tells whether it helped; one that joins it does not. `status` is 0 if it was not sent before. */
   causeMint(status: number): Cause {
     const cause = { token: this.current, status, rowStatus: this.#doubt?.status, at: Math.floor(this.#clock.now()) }
     if (this.isBeingReplaced) return cause

@@ -1,6 +1,6 @@
 /**
- * All Orgs that something is known of. Two maps, so that unknown Orgs evict nobody's token. At most one mint per Org runs at a time,
- * and all who need it wait for it. A request that leaves does not end the mint.
+ * All Orgs that something is known of. Two maps, so that unknown Orgs evict nobody's token. At most one mint per Org runs at a time
+ * (but beside one that a purge has overtaken), and all who need it wait for it. A request that leaves does not end the mint.
  */
 
 import assert from 'node:assert/strict'
@@ -42,7 +42,7 @@ export class Orgs {
   readonly #withToken: LRUCache<OrgId, Org>
   /** The others: requests wait for them, or their calls failed. Those that were in trouble last are last. */
   readonly #withoutToken = new Map<OrgId, Org>()
-  /** From then on, nobody is in trouble. */
+  /** No trouble lasts beyond it. */
   #troubledUntil = 0
   /** Requests that have a place to wait for a first token. */
   waiting = 0
@@ -201,7 +201,7 @@ export class Orgs {
     }
   }
 
-  /** Forgets what is no longer known of Orgs without a token, and of those in trouble, those that are longest so. */
+  /** Forgets what is no longer known of Orgs without a token. If too many are in trouble, the oldest go first. */
   #tidy(org: Org): void {
     const isIdle = ({ mint, waiting }: Org) => mint === undefined && waiting === 0
     if (this.#withoutToken.get(org.id) === org && isIdle(org)) {

@@ -2,7 +2,7 @@
  * The way of one request to its tokens: takes the first one, or waits for it; after each answer, decides by the rules of
  * docs/tokens.md whether it is sent again, and with which token.
  *
- * `take`, and `judge` of a success, run for every request: they make no promise.
+ * `take` with a token at hand, and `judge` of a success, run for every request: they make no promise.
  */
 
 import assert from 'node:assert/strict'
@@ -52,7 +52,7 @@ export class RequestToken {
   readonly #id: OrgId
   readonly #fields: { withToken(token: AccessToken): string }
   readonly #user: TokenUser
-  /** The last one that had a token, also if it was purged meanwhile. */
+  /** The Org, as it last had a token: it may have been purged meanwhile. */
   #org: Org | undefined
   #current: AccessToken | undefined
   /** When it was sent last; monotonic milliseconds. */
@@ -63,11 +63,11 @@ export class RequestToken {
   #leave: (() => void) | undefined
   /** It has waited so long for mints, in running time. */
   #mintedMs = 0
-  /** For tokens to be no longer young: others may follow. */
+  /** All waits for young tokens end then, whatever tokens follow. */
   #waitsUntil = Number.POSITIVE_INFINITY
   #rejected = NONE
   #rejections = 0
-  /** It was repeated with a token that was accepted lately. */
+  /** Rule 5 has been used. */
   #hasRetried = false
   /** Of its mint. It causes one. */
   #cause: Cause | undefined

@@ -42,8 +42,8 @@ export class AccessToken extends Secret {
 }
 
 /**
- * Why a mint is made. `cold`: an Org has no token. `refresh`: its end is near, and nobody waits. `expired`: it has come, or the
- * token may not be good any more. `rejected`: the service has rejected it.
+ * Why a mint is made. `cold`: an Org has no token. `warm`: the proxy asks by itself, ahead of requests. `refresh`: the end of the token
+ * is near, and nobody waits. `expired`: the end has come, or the token may not be good any more. `rejected`: the service has rejected it.
  */
 export const MINT_REASONS = ['cold', 'warm', 'refresh', 'expired', 'rejected'] as const
 export type MintReason = (typeof MINT_REASONS)[number]
