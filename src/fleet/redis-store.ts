@@ -92,6 +92,8 @@ export class RedisStore {
     if (this.status.state === 'lost' || this.#isClosed) return ERROR
     try {
       const reply = await this.#run(link, script, name, args)
+      // A full store deletes a lease all the same.
+      if (script.operation === 'release') return reply
       this.#failures = 0
       this.#pauseMs = FIRST_PAUSE_MS
       return reply
