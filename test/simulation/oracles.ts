@@ -296,6 +296,7 @@ function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage)
   )
   const ofClients = new Map(clients.flatMap(({ tunnels }) => [...tunnels]))
   const limitMs = Math.max(TUNNEL_END_MS, story.limits.idleTimeoutMs) + ROOM_MS
+  const apartMs = 50 + 10 * Math.max(...story.lines.map(({ latencyMs }) => latencyMs))
   for (const [id, atService] of service.tunnels) {
     const atClient = ofClients.get(id)
     if (atClient === undefined) continue
@@ -315,7 +316,9 @@ function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage)
       if (one.endedBy === 'end' && other.hasLeft === 'end' && !one.received_.isWhole)
         violate('content is whole', `tunnel ${id}: a clean end behind ${one.received_}`)
       const otherLeftAt = other.leftAt ?? Number.POSITIVE_INFINITY
-      const brokeLate = other.hasLeft === 'reset' && (ended.get(`/v2/${id}`) ?? world.now) > otherLeftAt + AT_ONCE_MS
+      // With the bytes before it, a reset reads as an end.
+      const isReset = other.hasLeft === 'reset' && (other.plan.ends?.afterMs ?? 0) > apartMs
+      const brokeLate = isReset && (ended.get(`/v2/${id}`) ?? world.now) > otherLeftAt + AT_ONCE_MS
       if (brokeLate && isUndisturbed)
         violate('a reset breaks both sides at once', `${id}, at ${otherLeftAt.toFixed(0)}`)
       const isTold = one.plan.reads === 'all' && one.leftAt === undefined && other.hasLeft === 'end'

@@ -180,11 +180,15 @@ function judgeGoodTokens({ story, service, violate, world, outcomes }: Stage): v
 }
 
 /** Where ends are stated and an Org asks all the time, nobody waits for a renewal. */
-function judgeRenewals({ story, service, violate, proxy, clients }: Stage): void {
+function judgeRenewals(stage: Stage): void {
+  const { story, service, violate, proxy, clients } = stage
   const { tokens, limits } = story
   const [, slowestAnswerMs] = tokens.answerMs
   const isApt = isUndisturbed(story) && tokens.isStated && tokens.lagMs === 0 && !tokens.hasOneLive
   if (!isApt || story.profile !== 'steady renewals' || limits.lifetimeMs !== undefined || slowestAnswerMs > 100) return
+  // A renewal that brings the same token comes again after half of what is left: a request has to fall between that and the end.
+  const gapMs = Math.max(...stage.outcomes().map(({ plan }) => plan.afterMs)) + slowestMs(story)
+  if (tokens.keepsMs !== undefined && tokens.keepsMs < 2 * gapMs) return
   for (const [i, { outcomes }] of clients.entries()) {
     const org = outcomes[0]?.plan.org
     const firstAt = service.tokens.find((token) => token.org === org)?.issuedAt ?? Number.POSITIVE_INFINITY
