@@ -2,7 +2,7 @@
 
 import { spawnSync } from 'node:child_process'
 import { cpSync, rmSync } from 'node:fs'
-import { writeFile } from 'node:fs/promises'
+import { chmod, writeFile } from 'node:fs/promises'
 import { expect, test } from 'vitest'
 import { makeFolder } from '../support/folder.ts'
 import { projectPath, readManifest, readProjectFile } from '../support/project-files.ts'
@@ -28,7 +28,12 @@ test('a release of the wrong version, with a package and a licence missing, is r
   git('init', '--quiet')
   git('commit', '--quiet', '--allow-empty', '--message', 'first')
 
-  const env = { ...process.env, GITHUB_REF_TYPE: 'tag', GITHUB_REF_NAME: 'v0.0.8' }
+  // No engine works, whatever this machine has: a build would fetch its base image.
+  await using engines = await makeFolder()
+  for (const name of ['docker', 'podman', 'buildah'])
+    await chmod(await engines.write(name, '#!/bin/sh\nexit 1\n'), 0o700)
+  const PATH = `${engines.path}:${process.env['PATH']}`
+  const env = { ...process.env, PATH, GITHUB_REF_TYPE: 'tag', GITHUB_REF_NAME: 'v0.0.8' }
   const { status, stderr } = spawnSync(process.execPath, ['.ci/release.mjs'], { cwd, env, encoding: 'utf8' })
   expect(status).toBe(1)
   expect(stderr.trim().split('\n')).toEqual([

@@ -166,18 +166,21 @@ test('a pause for a turn lasts, if nobody may resume', async () => {
   await eventually(() => text === 'onetwo' || undefined, 'the second piece')
 })
 
-test('a socket that was reset has no peer at an end that is none, and one that was ended has', async () => {
+// From Node 24 on, libuv tells of such a reset as of an error.
+test('a socket that was reset behind bytes has no peer at its end, and one that was ended has', async () => {
   for (const isReset of [true, false]) {
     await using ends = await pair()
     const { client, server } = ends
-    const ended = once(client, 'end')
+    const told = once(client, 'end').then(
+      () => wasReset(client),
+      ({ code }) => code === 'ECONNRESET',
+    )
     if (isReset) await sendAndReset(ends)
     else {
       server.end('all')
       client.resume()
     }
-    await ended
-    expect(wasReset(client)).toBe(isReset)
+    expect(await told).toBe(isReset)
   }
 })
 
