@@ -288,7 +288,8 @@ function judgeStatus({ proxy, service, violate, outcomes, story }: Stage): void 
 }
 
 /** One side has ended, and time is over. */
-function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage): void {
+function judgeTunnels({ service, clients, story, violate, world, proxy, outcomes }: Stage): void {
+  const slowReaders = new Set(outcomes().flatMap(({ plan }) => (plan.readPace === undefined ? [] : [plan.id])))
   const ended = new Map(
     proxy.logs
       .filter(({ msg }) => msg === 'websocket ended')
@@ -321,7 +322,8 @@ function judgeTunnels({ service, clients, story, violate, world, proxy }: Stage)
       const brokeLate = isReset && (ended.get(`/v2/${id}`) ?? world.now) > otherLeftAt + AT_ONCE_MS
       if (brokeLate && isUndisturbed)
         violate('a reset breaks both sides at once', `${id}, at ${otherLeftAt.toFixed(0)}`)
-      const isTold = one.plan.reads === 'all' && one.leftAt === undefined && other.hasLeft === 'end'
+      const reads = one.plan.reads === 'all' && !(one === atClient && slowReaders.has(id))
+      const isTold = reads && one.leftAt === undefined && other.hasLeft === 'end'
       if (isTold && isUndisturbed && (one.endedAt ?? world.now) > otherLeftAt + AT_ONCE_MS)
         violate('the end of one side reaches the other', `${id}, at ${otherLeftAt.toFixed(0)}`)
     }
