@@ -27,7 +27,7 @@ interface PartsBehind {
 
 export function openApps(
   config: Config,
-  { side, pool: origin, rules, events, traces, tunnels }: PartsBehind,
+  { side, pool, rules, events, traces, tunnels }: PartsBehind,
   sockets: InheritedSockets | undefined,
 ) {
   const { listen, baseUrl, replay, tokens } = config
@@ -37,7 +37,7 @@ export function openApps(
   const gateway: Gateway = {
     credentials: side.credentials,
     secretFields,
-    pool: origin,
+    pool,
     baseUrl,
     orgs: side.orgs,
     observer,

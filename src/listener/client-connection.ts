@@ -269,9 +269,9 @@ export class ClientConnection implements Client, RequestEvents {
   }
 
   /**
-   * Bytes behind a request that is still in progress. A request that comes when we have all of the response, though it is not all sent, is served next. One
-   * that comes earlier, or together with the request before it, is not answered: the connection closes behind the response
-   * (RFC 9112 §9.3.2 lets the client repeat it).
+   * Bytes behind a request that is still in progress. A request that comes when we have all of the response, though it is not all
+   * sent, is served next. One that comes earlier, or together with the request before it, is not answered: the connection closes
+   * behind the response (RFC 9112 §9.3.2 lets the client repeat it).
    */
   #receivedBehind(serving: Serving, bytes: Buffer, cameInLaterRead: boolean): void {
     const { request, input, isLast } = serving

@@ -25,23 +25,22 @@ export interface SandboxOptions extends Partial<Switches> {
   readonly handler?: ServiceHandler
 }
 
+/** How a proxy gets tokens of the service, and shows them to it. */
+export type TokenWays = Pick<
+  Service,
+  | 'tokenSettleMs'
+  | 'tokenEndpoint'
+  | 'tokenField'
+  | 'tokenAuth'
+  | 'tokenForm'
+  | 'tokenJson'
+  | 'tokenHeader'
+  | 'tokenAssertion'
+>
+
 export interface Sandbox
-  extends Pick<
-      Service,
-      | 'appId'
-      | 'appSecret'
-      | 'tokenSettleMs'
-      | 'tokenEndpoint'
-      | 'tokenField'
-      | 'tokenAuth'
-      | 'tokenForm'
-      | 'tokenJson'
-      | 'tokenHeader'
-      | 'tokenAssertion'
-      | 'set'
-      | 'revoke'
-      | 'stats'
-    >,
+  extends TokenWays,
+    Pick<Service, 'appId' | 'appSecret' | 'set' | 'revoke' | 'stats'>,
     AsyncDisposable {
   /** Value for the proxy's `baseUrl`. */
   readonly baseUrl: string

@@ -11,25 +11,12 @@ import { startApp } from '../app/app.ts'
 import { Log } from '../app/log.ts'
 import { loadConfig } from '../config/load.ts'
 import type { ConfigFile } from './config-file.ts'
-import type { Sandbox } from './sandbox.ts'
+import type { Sandbox, TokenWays } from './sandbox.ts'
 
 export type { ConfigFile } from './config-file.ts'
 
 /** A sandbox, or a service of your own. */
-export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> &
-  Partial<
-    Pick<
-      Sandbox,
-      | 'tokenSettleMs'
-      | 'tokenEndpoint'
-      | 'tokenField'
-      | 'tokenAuth'
-      | 'tokenForm'
-      | 'tokenJson'
-      | 'tokenHeader'
-      | 'tokenAssertion'
-    >
-  >
+export type ProxyOptions = Pick<Sandbox, 'baseUrl' | 'appId' | 'appSecret'> & Partial<TokenWays>
 
 export interface ProxySettings {
   /** Further settings, as in a configuration file: `{ tokens: { lifetime: '1m' } }`. Paths are relative to the working directory. */

@@ -4,7 +4,7 @@ import type { OrgId } from '../../src/org-id.ts'
 import { groundStory } from './grounds.ts'
 import { judgeEnd } from './minter.ts'
 import { Client, type Outcome, PROXY_PORT } from './peers/client.ts'
-import { type IssuedToken, type MintCall, Service } from './peers/service.ts'
+import { goodUntil, type IssuedToken, type MintCall, Service } from './peers/service.ts'
 import { STORE_PORT, Store, type StoreTrouble } from './peers/store.ts'
 import { probeRequest, type Result, SECRET_FILE, settingsOf, type Violation } from './stage.ts'
 import type { Story } from './story.ts'
@@ -371,14 +371,6 @@ function wasPurged({ operator }: FleetStory, org: number, from: number, to: numb
   return operator.some((step) => step.what === 'purge' && step.org === org && step.at >= from && step.at <= to)
 }
 
-/** Until when the service takes it. */
-function goodUntil({ service, story }: FleetStage, { org, issuedAt, endsAt }: IssuedToken): number {
-  const revokes = story.operator.filter((step) => step.what === 'revoke' && step.org === org && step.at >= issuedAt)
-  const next = service.tokens.find((token) => token.org === org && token.issuedAt > issuedAt)
-  const replacedAt = story.tokens.hasOneLive && next !== undefined ? next.issuedAt : endsAt
-  return Math.min(endsAt, replacedAt, ...revokes.map(({ at }) => at))
-}
-
 // ---- what must hold
 
 function judgeRequests(stage: FleetStage): void {
@@ -411,7 +403,8 @@ function judgeRequest(stage: FleetStage, { plan, startedAt, endedAt, status, cod
     last?.token !== undefined &&
     goodUntil(stage, last.token) > endedAt + SLACK_MS + ROUNDED_MS &&
     !isDisturbed(story, replica, last.at, startedAt) &&
-    !wasPurged(story, plan.org, last.at - SLACK_MS, endedAt)
+    // Also while it was minted: such a token serves only those who wait for it.
+    !wasPurged(story, plan.org, Math.min(last.at, last.token.calledAt) - SLACK_MS, endedAt)
   if (!isHeld && isEndpointIll(story, startedAt - mintTimeoutMs, endedAt)) return
   // Replicas that do not share end each other’s tokens.
   const areRivals =

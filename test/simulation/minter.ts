@@ -4,7 +4,7 @@ import type { OrgId } from '../../src/org-id.ts'
 import { groundStory } from './grounds.ts'
 import { Client, type Outcome, PROXY_PORT } from './peers/client.ts'
 import { MessageReader } from './peers/message.ts'
-import { type IssuedToken, SERVICE_PORT, Service } from './peers/service.ts'
+import { goodUntil, type IssuedToken, SERVICE_PORT, Service } from './peers/service.ts'
 import { STORE_PORT } from './peers/store.ts'
 import { Wire } from './peers/wire.ts'
 import { probeRequest, type Result, SECRET_FILE, settingsOf, type Violation } from './stage.ts'
@@ -318,14 +318,6 @@ function claim({ world, network, service }: MinterStage, span: Span, rejected?: 
       `POST /v1/orgs/org-0/token HTTP/1.1\r\nHost: localhost\r\nX-Proxy-Key: ${keyOf(0)}\r\nContent-Length: ${content.length}\r\n\r\n${content}`,
     )
   })
-}
-
-/** Until when the service takes it. */
-function goodUntil({ service, story }: MinterStage, { org, issuedAt, endsAt }: IssuedToken): number {
-  const revokes = story.operator.filter((step) => step.what === 'revoke' && step.org === org && step.at >= issuedAt)
-  const next = service.tokens.find((token) => token.org === org && token.issuedAt > issuedAt)
-  const replacedAt = story.tokens.hasOneLive && next !== undefined ? next.issuedAt : endsAt
-  return Math.min(endsAt, replacedAt, ...revokes.map(({ at }) => at))
 }
 
 function judgeRequests(stage: MinterStage): void {

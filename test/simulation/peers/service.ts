@@ -135,6 +135,22 @@ export class Service {
   }
 }
 
+interface Revoking {
+  readonly service: Service
+  readonly story: {
+    readonly tokens: Pick<Story['tokens'], 'hasOneLive'>
+    readonly operator: readonly { readonly what: string; readonly at: number; readonly org?: number | undefined }[]
+  }
+}
+
+/** Until when the service takes it. */
+export function goodUntil({ service, story }: Revoking, { org, issuedAt, endsAt }: IssuedToken): number {
+  const revokes = story.operator.filter((step) => step.what === 'revoke' && step.org === org && step.at >= issuedAt)
+  const next = service.tokens.find((token) => token.org === org && token.issuedAt > issuedAt)
+  const replacedAt = story.tokens.hasOneLive && next !== undefined ? next.issuedAt : endsAt
+  return Math.min(endsAt, replacedAt, ...revokes.map(({ at }) => at))
+}
+
 class ServiceConnection {
   readonly #service: Service
   readonly #wire: Wire
